@@ -1,0 +1,30 @@
+# One static library per folder of src/ndmesh. A folder links only the folders above it in the list
+# of src/ndmesh/CMakeLists.txt, so an include that points the wrong way does not build.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+add_library(ndmesh_options INTERFACE)
+target_include_directories(ndmesh_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(ndmesh_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+if(NDMESH_SANITIZE)
+  target_compile_options(ndmesh_options INTERFACE -fsanitize=${NDMESH_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(ndmesh_options INTERFACE -fsanitize=${NDMESH_SANITIZE})
+endif()
+
+# ndmesh_layer(NAME [TORCH] [DEPENDS folder...] [LIBRARIES target...])
+# builds src/ndmesh/NAME into the library ndmesh_NAME. With TORCH it may include libtorch.
+function(ndmesh_layer name)
+  cmake_parse_arguments(LAYER "TORCH" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  add_library(ndmesh_${name} STATIC ${sources})
+  set_target_properties(ndmesh_${name} PROPERTIES LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)
+  list(TRANSFORM LAYER_DEPENDS PREPEND ndmesh_)
+  target_link_libraries(ndmesh_${name} PUBLIC ndmesh_options ${LAYER_DEPENDS} ${LAYER_LIBRARIES} Threads::Threads)
+  if(LAYER_TORCH)
+    ndmesh_use_torch(ndmesh_${name})
+  endif()
+endfunction()

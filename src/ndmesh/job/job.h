@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ndmesh/base/dtype.h"
+#include "ndmesh/mesh/mesh.h"
+#include "ndmesh/model/model_spec.h"
+
+namespace ndmesh::job {
+
+/// A job file as plain values: one struct a section, one member a key. Every key is declared once in job/fields.cpp with
+/// its type, default, range and help; parser, overrides, `ndmesh help KEY` and the reference page follow from there.
+struct ModelSection {
+  std::string path;    ///< Hugging Face folder
+  std::string preset;  ///< or a preset with fresh weights
+};
+enum class DataFormat { text, u16, bin };
+struct DataSection {
+  std::vector<std::string> files;
+  DataFormat format = DataFormat::text;
+  bool shuffle = true;
+  std::vector<std::string> eval_files;  ///< for the evaluation loss
+};
+struct BatchSection {
+  std::int64_t global = 8;  ///< sequences of one step
+  std::int64_t micro = 1;   ///< sequences of one forward on one batch rank
+  std::int64_t seq_len = 256;
+};
+enum class Offload { none, optimizer, all };
+struct ShardSection {
+  std::int64_t zero = 3;
+  std::string unit = "block";
+  bool reshard = true;
+  std::int64_t prefetch = 1;
+  Offload offload = Offload::none;
+};
+struct OptimizerSection {
+  std::string name = "adamw";
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+};
+enum class ScheduleKind { constant, linear, cosine };
+struct LrScheduleSection {
+  ScheduleKind name = ScheduleKind::constant;
+  std::int64_t warmup = 0;   ///< steps
+  double final_ratio = 0.0;  ///< of the peak, at the last step
+};
+struct TrainSection {
+  std::int64_t steps = 100;
+  double clip = 1.0;             ///< global gradient norm; 0 turns clipping off
+  std::int64_t eval_every = 0;   ///< steps; 0: never
+  std::int64_t eval_batches = 8; ///< global batches of one evaluation
+  std::int64_t loss_chunk = 256; ///< tokens whose logits exist at a time
+};
+struct CheckpointSection {
+  std::int64_t every = 0;  ///< steps between writes of the model; 0: only at the end
+};
+struct RunSection {
+  std::string transport = "threads";
+  std::string device = "cpu";
+  std::int64_t threads = 0;  ///< intra-op threads of each rank; 0: cores / local ranks
+  std::int64_t seed = 1;
+  double setup_limit = 600;       ///< seconds a peer may be late, by phase
+  double first_step_limit = 600;
+  double step_limit = 300;
+  double save_limit = 1800;
+};
+struct DebugSection {
+  std::string gradients;  ///< file for the first step's gradients
+};
+
+struct Job {
+  std::string name;  ///< of the run: the file's name without extension
+  ModelSection model;
+  DataSection data;
+  BatchSection batch;
+  mesh::MeshSizes mesh;
+  mesh::AxisOrder mesh_order = mesh::default_order;
+  ShardSection shard;
+  DType dtype = DType::float32;  ///< precision.dtype
+  OptimizerSection optimizer;
+  LrScheduleSection lr_schedule;
+  TrainSection train;
+  CheckpointSection checkpoint;
+  RunSection run;
+  DebugSection debug;
+
+  std::vector<std::string> given;     ///< dotted paths that the file or an override set
+  std::vector<std::string> warnings;  ///< keys that are read but mean nothing to this command
+};
+
+/// Reads a job file and lays overrides ("mesh.tp_size=2") over it. Relative paths inside the file are relative to the
+/// working directory. Everything that is wrong comes in one RequestError: unknown keys (with the nearest), types, ranges,
+/// values of parts that are not built yet (named as such), keys given twice.
+Job read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+Job parse_job(const std::string& yaml, const std::string& source, const std::vector<std::string>& overrides);
+
+/// The job as resolved: every key with its value, as YAML that read_job reads back to the same job.
+std::string resolved_yaml(const Job& job);
+
+/// One key for help and reference page.
+struct KeyHelp {
+  std::string key;      ///< dotted path
+  std::string type;     ///< integer, number, text, list of texts, yes/no, one of ...
+  std::string initial;  ///< default as it would be written
+  std::string range;
+  std::string help;
+};
+std::vector<KeyHelp> all_keys();
+/// One key, or every key of a section. RequestError with the nearest for an unknown one.
+std::vector<KeyHelp> help_for(const std::string& key);
+/// docs/job-reference.md.
+std::string reference_page();
+
+/// The model that the job names: its folder's config.json or its preset.
+model::ModelSpec model_of(const Job& job);
+
+/// Everything that `train` (and parity) must refuse, all at once: mesh rules (mesh/rules.h), batch, strategies that are not
+/// built, device, data. Nothing is allocated or started before. Returns normally when the job can run.
+void check_trainable(const Job& job, const model::ModelSpec& model);
+
+/// Micro-batches of a step on each batch rank.
+std::int64_t accumulation(const Job& job);
+
+}  // namespace ndmesh::job

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ndmesh::nn {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Which inputs of an operator need a gradient in this backward pass.
+class Needs {
+ public:
+  explicit Needs(std::function<bool(std::size_t)> test) : test_(std::move(test)) {}
+  bool operator()(std::size_t input) const { return test_(input); }
+
+ private:
+  std::function<bool(std::size_t)> test_;
+};
+
+/// Backward of an operator: (saved, gradients of the outputs, needs) -> gradients of the inputs, in order. An incoming
+/// gradient may be undefined, which means zero; an outgoing one may be left undefined where needs(i) is false.
+using Backward = std::function<Tensors(const Tensors& saved, const Tensors& grads, const Needs& needs)>;
+
+/// Makes `outputs`, computed without autograd and fresh (no aliases of inputs), differentiable functions of `inputs`: their
+/// backward is `backward`, called on the thread that runs the backward pass, with the tensors of `saved` as they were (a
+/// change in place in between throws). With gradients off, or when no input needs one, nothing happens and nothing is saved.
+/// The one place where ndmesh makes autograd nodes of operators.
+void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved, Backward backward);
+
+}  // namespace ndmesh::nn

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ndmesh/model/model_spec.h"
+#include "ndmesh/nn/kv_cache.h"
+#include "ndmesh/nn/ports.h"
+
+/// The decoder-only transformer. Parameter names are Hugging Face's. No module here holds a collective; strategies act at
+/// the ports. Modules are made with parameters that have a shape but no memory (nn/parameter.h): a strategy gives them
+/// memory, the initialiser or a checkpoint their values.
+namespace ndmesh::nn {
+
+/// A parameter-holding linear, bias undefined when absent.
+struct Linear : torch::nn::Module {
+  Linear(std::int64_t in, std::int64_t out, bool with_bias, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& x) const;
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+struct RmsNorm : torch::nn::Module {
+  RmsNorm(std::int64_t size, double eps, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& x) const;
+  at::Tensor weight;
+  double eps;
+};
+
+/// Rotary tables of the positions 0 .. length - 1, float32 or float64, grown on demand.
+class RotaryTable {
+ public:
+  RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype);
+  struct Tables {
+    at::Tensor cos_SD2;
+    at::Tensor sin_SD2;
+  };
+  Tables range(std::int64_t start, std::int64_t length);
+
+ private:
+  at::Tensor frequencies_;
+  Tables all_;
+};
+
+struct Attention : torch::nn::Module {
+  Attention(const model::ModelSpec& spec, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache, std::int64_t layer);
+  Port column_in;  ///< what q, k and v read
+  Port row_out;    ///< what o_proj gives
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
+  std::shared_ptr<RmsNorm> q_norm, k_norm;  ///< null unless spec.qk_norm
+  std::int64_t head_dim;
+};
+
+struct Mlp : torch::nn::Module {
+  Mlp(const model::ModelSpec& spec, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& x_BSH);
+  Port column_in;  ///< what gate and up read
+  Port row_out;    ///< what down gives
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
+};
+
+struct Block : torch::nn::Module, Unit {
+  Block(const model::ModelSpec& spec, std::int64_t layer, at::ScalarType dtype);
+  at::Tensor forward(at::Tensor x_BSH, const RotaryTable::Tables& rope, KvCache* cache);
+  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
+  std::shared_ptr<Attention> self_attn;
+  std::shared_ptr<Mlp> mlp;
+  std::int64_t layer;
+};
+
+/// What Hugging Face calls `model`: everything but the head.
+struct Trunk : torch::nn::Module {
+  Trunk(const model::ModelSpec& spec, at::ScalarType dtype);
+  at::Tensor embed_weight;
+  std::vector<std::shared_ptr<Block>> blocks;
+  std::shared_ptr<RmsNorm> norm;
+};
+
+/// The whole model; the root unit of sharding.
+class Decoder : public torch::nn::Module, public Unit {
+ public:
+  Decoder(const model::ModelSpec& spec, at::ScalarType dtype);
+
+  /// Sum of token losses times `scale`, differentiable; logits exist `loss_chunk` tokens at a time. targets_BS may hold
+  /// nn::ignored.
+  at::Tensor loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale, std::int64_t loss_chunk);
+
+  /// Logits of every position; with a cache, ids continue what it holds. For generation, evaluation and tests.
+  at::Tensor logits(const at::Tensor& ids_BS, KvCache* cache = nullptr);
+
+  const model::ModelSpec& spec() const { return spec_; }
+  const std::vector<std::shared_ptr<Block>>& blocks() const { return trunk_->blocks; }
+  /// [vocab, hidden]; the embedding's own when tied.
+  const at::Tensor& head_weight() const;
+
+  Port embed_out;  ///< the embedded tokens
+  Port loss_in;    ///< the normed hidden states that the head reads
+
+ private:
+  at::Tensor hidden_states(const at::Tensor& ids_BS, KvCache* cache);
+
+  model::ModelSpec spec_;
+  RotaryTable rotary_;
+  std::shared_ptr<Trunk> trunk_;
+  std::shared_ptr<Linear> lm_head_;  ///< null when tied
+};
+
+}  // namespace ndmesh::nn
