@@ -6,15 +6,15 @@
 
 namespace ndmesh {
 
-/// Base of every error that ndmesh throws. what() is complete: it says what is wrong, the offending value, what is
-/// allowed and the nearest fix, in the user's own key names. Library code throws; only `main` exits.
+/// Base of every error that ndmesh throws. what() is complete: it says what is wrong, the offending value,
+/// what is allowed and the nearest fix, in the user's own key names. Library code throws; only `main` exits.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The request cannot be met: usage, configuration, impossible mesh, unreadable file. Found before anything is
-/// allocated or started. The program exits with status 2.
+/// The request cannot be met: usage, configuration, impossible mesh, unreadable file. Found before anything
+/// is allocated or started. The program exits with status 2.
 class RequestError : public Error {
  public:
   explicit RequestError(const std::string& problem) : RequestError(std::vector<std::string>{problem}) {}
