@@ -11,7 +11,9 @@ add_library(ndmesh_options INTERFACE)
 target_include_directories(ndmesh_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(ndmesh_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
 if(NDMESH_SANITIZE)
-  target_compile_options(ndmesh_options INTERFACE -fsanitize=${NDMESH_SANITIZE} -fno-omit-frame-pointer)
+  # Undefined behaviour ends the program, so that a test fails on it.
+  target_compile_options(ndmesh_options INTERFACE -fsanitize=${NDMESH_SANITIZE} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
   target_link_options(ndmesh_options INTERFACE -fsanitize=${NDMESH_SANITIZE})
 endif()
 

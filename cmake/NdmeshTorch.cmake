@@ -3,6 +3,7 @@
 
 if(NOT NDMESH_TORCH)
   file(GLOB installed ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  list(GET installed 0 installed)  # empty stays empty
   set(NDMESH_TORCH "${installed}" CACHE PATH "Folder `torch` of an installed torch wheel" FORCE)
 endif()
 if(NOT EXISTS ${NDMESH_TORCH}/lib/libtorch_cpu.so)
