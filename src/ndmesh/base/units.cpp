@@ -39,7 +39,7 @@ std::string grouped(std::int64_t count) {
   std::string text = fmt::format("{}", count);
   const std::size_t first = count < 0 ? 1 : 0;
   for (std::size_t at = text.size(); at > first + 3; at -= 3) {
-    text.insert(at - 3, ",");
+    text.insert(at - 3, 1, ',');
   }
   return text;
 }

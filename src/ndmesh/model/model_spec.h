@@ -42,10 +42,12 @@ struct RopeScaling {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_positions = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
-/// A decoder-only transformer as plain values: built from config.json or a preset, read by planner, runtime and
-/// checkpoint. Knows nothing of tensors, devices or meshes.
+/// A decoder-only transformer as plain values: built from config.json or a preset, read by planner, runtime
+/// and checkpoint. Knows nothing of tensors, devices or meshes.
 struct ModelSpec {
   std::string family;  ///< `model_type`: llama, mistral, qwen2, qwen3
   std::int64_t vocab = 0;
@@ -65,9 +67,13 @@ struct ModelSpec {
   bool output_bias = false;  ///< bias of o_proj
   bool mlp_bias = false;
   bool qk_norm = false;
-  bool byte_tokens = false;           ///< tokens 0..255 are the bytes of a text (`ndmesh_tokens: bytes`)
-  double initializer_range = 0.02;    ///< standard deviation of fresh matrices
-  std::optional<DType> stored_dtype;  ///< a hint: the files decide
+  bool byte_tokens = false;               ///< tokens 0..255 are the bytes of a text (`ndmesh_tokens: bytes`)
+  double initializer_range = 0.02;        ///< standard deviation of fresh matrices
+  std::optional<std::int64_t> bos_token;  ///< starts a text; none when the tokens have no such mark
+  std::vector<std::int64_t> eos_tokens;   ///< any of them ends a text
+  std::optional<DType> stored_dtype;      ///< a hint: the files decide
+
+  bool operator==(const ModelSpec&) const = default;
 
   /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied).
   std::vector<ParameterSpec> parameters() const;
