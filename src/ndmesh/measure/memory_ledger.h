@@ -7,9 +7,10 @@
 
 namespace ndmesh::measure {
 
-/// Counts the tensor memory of one rank, by category: live bytes and peaks. Every allocation of a thread that has the
-/// ledger installed is booked to it under the thread's MemoryScope; a free goes to the ledger that paid, from any thread.
-/// Counts what tensors ask for (rounded up to 64 bytes), not what the C library or kernels such as MKL keep for themselves.
+/// Counts the tensor memory of one rank, by category: live bytes and peaks. Every allocation of a thread that
+/// has the ledger installed is booked to it under the thread's MemoryScope; a free goes to the ledger that
+/// paid, from any thread. Counts what tensors ask for (rounded up to 64 bytes), not what the C library or
+/// kernels such as MKL keep for themselves.
 class MemoryLedger {
  public:
   MemoryLedger();
@@ -42,8 +43,8 @@ class LedgerScope {
   std::shared_ptr<MemoryLedger::Account> before_;
 };
 
-/// Makes libtorch's CPU allocator the counting one. Process-wide, so only the program does it, once, before the first
-/// tensor; without it ledgers stay empty. Costs a 64-byte header an allocation.
+/// Makes libtorch's CPU allocator the counting one. Process-wide, so only the program does it, once, before
+/// the first tensor; without it ledgers stay empty. Costs a 64-byte header an allocation.
 void install_counting_allocator();
 
 /// The process's largest resident set so far, in bytes.

@@ -1,33 +1,37 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
-#include <memory>
 #include <vector>
 
-#include "ndmesh/comm/world.h"
 #include "ndmesh/parallel/trainable.h"
 
 namespace ndmesh::parallel {
 
-/// A module laid out over the batch ranks: what the training loop and the optimizer need of it, whichever strategy is
-/// behind. One rank's view; used by that rank's thread. The order of a step is
-///   begin_backward(last) ... backward ...   once for each micro-batch
-///   finish_backward()                       gradients of `trainables` are complete
-///   (optimizer changes the values)
-///   parameters_changed()                    compute sees the new values; gradients are zero again
+/// A module laid out over the batch ranks: what a training loop and its optimizer need of it, whichever
+/// strategy is behind (replicate.h, fully_shard.h). One rank's view; used by that rank's thread. A step is
+///
+///   begin_micro_batch(last); forward; backward    once for each micro-batch
+///   finish_backward()                              gradients of trainables() are complete: sums over all
+///   loss ranks
+///   ... the optimizer changes values ...
+///   parameters_changed()                           the next forward sees the new values, gradients start
+///   from nothing
+///
+/// Gradients are summed, never averaged: the loss is scaled by 1 / (tokens of the global batch) beforehand.
 class DataParallel {
  public:
   virtual ~DataParallel() = default;
 
+  /// Every parameter of the module, in the order of registration. Built once; an optimizer may keep
+  /// references. Once asked for, the module can no longer be laid out anew.
   virtual std::vector<Trainable>& trainables() = 0;
 
-  /// Before the forward of a micro-batch. `last`: this is the step's last one, reduction may start during its backward.
+  /// `last`: no further micro-batch follows in this step, so reductions may start during its backward pass.
   virtual void begin_micro_batch(bool last) = 0;
   virtual void finish_backward() = 0;
   virtual void parameters_changed() = 0;
 
-  /// The full value or gradient of one parameter on every rank (collective; all ranks call it in the same order).
+  /// The full value, or full gradient (between finish_backward and parameters_changed), of one parameter, on
+  /// every rank. Collective: all ranks ask in the same order.
   virtual at::Tensor gather_value(const Trainable& trainable) = 0;
   virtual at::Tensor gather_gradient(const Trainable& trainable) = 0;
 };

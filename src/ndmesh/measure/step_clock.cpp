@@ -1,0 +1,44 @@
+#include "ndmesh/measure/step_clock.h"
+
+#include <chrono>
+
+namespace ndmesh::measure {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void StepClock::begin() {
+  times_ = {};
+  part_ = Part::other;
+  begun_ = part_begun_ = now_seconds();
+  exposed_in_part_ = 0;
+}
+
+void StepClock::close_part() {
+  const double now = now_seconds();
+  times_[part_] += now - part_begun_ - exposed_in_part_;
+  times_[Part::exposed] += exposed_in_part_;
+  part_begun_ = now;
+  exposed_in_part_ = 0;
+}
+
+void StepClock::enter(Part part) {
+  close_part();
+  part_ = part;
+}
+
+void StepClock::add(const comm::CollectiveRecord& record) {
+  Exposed& exposed = times_.exposed[record.group->name() + "/" + std::string(comm::name_of(record.op))];
+  exposed.skew += record.skew;
+  exposed.transfer += record.transfer;
+  exposed_in_part_ += record.skew + record.transfer;
+}
+
+StepTimes StepClock::end() {
+  close_part();
+  times_.total = part_begun_ - begun_;
+  return times_;
+}
+
+}  // namespace ndmesh::measure

@@ -1,0 +1,74 @@
+#include "ndmesh/parallel/parameters.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "ndmesh/base/error.h"
+
+namespace ndmesh::parallel {
+namespace {
+
+constexpr std::int64_t alignment = 32;  // elements
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+void check(const NamedParameter& parameter, const NamedParameter& first) {
+  const at::Tensor& t = parameter.tensor;
+  if (!t.is_floating_point() || !t.device().is_cpu()) {
+    throw RunError(
+        fmt::format("parameter {} is {} on {}: only floating-point parameters on the CPU can be laid out",
+                    parameter.name, c10::toString(t.scalar_type()), t.device().str()));
+  }
+  if (t.scalar_type() != first.tensor.scalar_type()) {
+    throw RunError(fmt::format("parameter {} is {} but {} is {}: one module is laid out in one dtype",
+                               parameter.name, c10::toString(t.scalar_type()), first.name,
+                               c10::toString(first.tensor.scalar_type())));
+  }
+  if (!t.requires_grad()) {
+    throw RunError(fmt::format("parameter {} is frozen: training with frozen parameters is not built yet",
+                               parameter.name));
+  }
+}
+
+}  // namespace
+
+std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> found;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters(/*recurse=*/true)) {
+    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      found.push_back({item.key(), item.value()});
+      check(found.back(), found.front());
+    }
+  }
+  return found;
+}
+
+at::ScalarType wide_dtype(at::ScalarType compute) {
+  return compute == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {
+  FlatPlan plan;
+  for (const auto& shape : shapes) {
+    plan.offsets.push_back(plan.elements);
+    plan.elements += round_up(c10::multiply_integers(shape), alignment);
+  }
+  return plan;
+}
+
+Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype) {
+  const FlatPlan plan = plan_flat(shapes);
+  Flat flat{at::empty({plan.elements}, at::TensorOptions().dtype(dtype)), {}};
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::int64_t elements = c10::multiply_integers(shapes[i]);
+    flat.views.push_back(flat.whole.narrow(0, plan.offsets[i], elements).view(shapes[i]));
+  }
+  return flat;
+}
+
+}  // namespace ndmesh::parallel

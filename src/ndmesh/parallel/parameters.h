@@ -1,0 +1,37 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <string>
+#include <vector>
+
+namespace ndmesh::parallel {
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// The parameters of `module`, each tensor once (a tied one under its first name), in order of registration.
+/// RunError when dtypes are mixed, a parameter is frozen (not built yet) or not a floating CPU tensor.
+std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module);
+
+/// The dtype in which values are kept and gradients are summed: float64 for float64, otherwise float32.
+at::ScalarType wide_dtype(at::ScalarType compute);
+
+/// Where each parameter starts in one flat storage: at multiples of 32 elements (64 bytes in bfloat16), so
+/// that flat storages of different dtypes have the same plan.
+struct FlatPlan {
+  std::vector<std::int64_t> offsets;  ///< in elements
+  std::int64_t elements = 0;
+};
+FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes);
+
+/// One uninitialised flat tensor, and views of the given shapes into it.
+struct Flat {
+  at::Tensor whole;
+  std::vector<at::Tensor> views;
+};
+Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype);
+
+}  // namespace ndmesh::parallel

@@ -1,0 +1,210 @@
+#include "ndmesh/parallel/replicate.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <optional>
+
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/parameter.h"
+#include "ndmesh/parallel/parameters.h"
+
+namespace ndmesh::parallel {
+namespace {
+
+/// Called when autograd has added to a parameter's gradient.
+class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit AfterAccumulation(std::function<void()> action) : action_(std::move(action)) {}
+  void operator()(const torch::autograd::Variable&) override { action_(); }
+
+ private:
+  std::function<void()> action_;
+};
+
+/// Gradients that travel together: a range of the flat gradient storage.
+struct Bucket {
+  at::Tensor gradients;
+  std::string label;
+  std::size_t parameters = 0;
+  std::size_t waiting = 0;  ///< parameters whose gradient is still to come in this backward pass
+  comm::Work reduction;
+};
+
+class Replicated final : public DataParallel {
+ public:
+  Replicated(torch::nn::Module& module, comm::Communicator& communicator, mesh::AxisSet axes,
+             const ReplicateOptions& options);
+  ~Replicated() override;
+
+  std::vector<Trainable>& trainables() override { return trainables_; }
+  void begin_micro_batch(bool last) override;
+  void finish_backward() override;
+  void parameters_changed() override;
+  at::Tensor gather_value(const Trainable& trainable) override { return trainable.value; }
+  at::Tensor gather_gradient(const Trainable& trainable) override { return trainable.gradient; }
+
+ private:
+  void give_memory(const mesh::Mesh& mesh);
+  void make_buckets(std::int64_t bucket_bytes);
+  void watch(std::size_t parameter, std::size_t bucket);
+  void start(Bucket& bucket);
+
+  comm::Group* group_;                      ///< null for one rank
+  std::vector<NamedParameter> parameters_;  ///< as the module reads them
+  std::vector<Trainable> trainables_;
+  at::Tensor compute_;    ///< flat storage behind parameters_
+  at::Tensor values_;     ///< flat storage behind trainables: compute_ itself unless that is bfloat16
+  at::Tensor gradients_;  ///< flat, in reverse order of registration
+  std::vector<Bucket> buckets_;
+  bool last_ = false;
+};
+
+std::vector<std::vector<std::int64_t>> shapes_of(const std::vector<NamedParameter>& parameters) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const NamedParameter& p : parameters) {
+    shapes.push_back(p.tensor.sizes().vec());
+  }
+  return shapes;
+}
+
+Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicator, mesh::AxisSet axes,
+                       const ReplicateOptions& options)
+    : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
+      parameters_(distinct_parameters(module)) {
+  const at::NoGradGuard no_grad;
+  give_memory(communicator.mesh());
+  make_buckets(options.bucket_bytes);
+}
+
+Replicated::~Replicated() {
+  for (NamedParameter& p : parameters_) {  // the hooks point at this object
+    p.tensor.mutable_grad().reset();
+    torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
+  }
+}
+
+void Replicated::give_memory(const mesh::Mesh& mesh) {
+  const auto shapes = shapes_of(parameters_);
+  const at::ScalarType compute = parameters_.front().tensor.scalar_type();
+  const at::ScalarType wide = wide_dtype(compute);
+  Flat copy, values;
+  {
+    const MemoryScope scope(MemoryCategory::parameters);
+    copy = make_flat(shapes, compute);
+  }
+  if (wide == compute) {
+    values = copy;
+  } else {
+    const MemoryScope scope(MemoryCategory::master_weights);
+    values = make_flat(shapes, wide);
+  }
+  compute_ = copy.whole;
+  values_ = values.whole;
+  const FlatPlan plan = plan_flat(shapes);
+  bool had_values = true;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    had_values = had_values && nn::has_memory(parameter);
+    if (had_values) {
+      values.views[i].copy_(parameter);
+      copy.views[i].copy_(parameter);
+    }
+    nn::place(parameter, compute_, plan.offsets[i]);
+    trainables_.push_back({parameters_[i].name,
+                           layout::TensorLayout(shapes[i], {}, mesh),
+                           values.views[i],
+                           {},
+                           shapes[i].size() > 1});
+  }
+  if (had_values && group_ != nullptr) {
+    group_->broadcast({values_}, 0, "initial values");
+    parameters_changed();
+  }
+}
+
+void Replicated::make_buckets(std::int64_t bucket_bytes) {
+  auto shapes = shapes_of(parameters_);
+  std::reverse(shapes.begin(), shapes.end());  // the last layer's gradients come first
+  const at::ScalarType wide = values_.scalar_type();
+  const FlatPlan plan = plan_flat(shapes);
+  {
+    const MemoryScope scope(MemoryCategory::gradients);
+    gradients_ = at::zeros({plan.elements}, at::TensorOptions().dtype(wide));
+  }
+  const std::int64_t bucket_elements = bucket_bytes / static_cast<std::int64_t>(c10::elementSize(wide));
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::size_t parameter = shapes.size() - 1 - i;
+    const at::Tensor view =
+        gradients_.narrow(0, plan.offsets[i], c10::multiply_integers(shapes[i])).view(shapes[i]);
+    trainables_[parameter].gradient = view;
+    parameters_[parameter].tensor.mutable_grad() = view;
+    if (buckets_.empty() || plan.offsets[i] - begin >= bucket_elements) {
+      begin = plan.offsets[i];
+      buckets_.push_back({{}, fmt::format("gradients from {}", parameters_[parameter].name), 0, 0, {}});
+    }
+    buckets_.back().parameters += 1;
+    const std::int64_t end = i + 1 < shapes.size() ? plan.offsets[i + 1] : plan.elements;
+    buckets_.back().gradients = gradients_.narrow(0, begin, end - begin);
+    watch(parameter, buckets_.size() - 1);
+  }
+}
+
+void Replicated::watch(std::size_t parameter, std::size_t bucket) {
+  if (group_ == nullptr) {
+    return;
+  }
+  auto hook = std::make_unique<AfterAccumulation>([this, bucket] {
+    Bucket& b = buckets_[bucket];
+    if (last_ && --b.waiting == 0) {
+      start(b);
+    }
+  });
+  torch::autograd::impl::set_post_acc_grad_hooks(parameters_[parameter].tensor, std::move(hook));
+}
+
+void Replicated::start(Bucket& bucket) {
+  bucket.reduction = group_->start_all_reduce({bucket.gradients}, comm::Reduction::sum, bucket.label);
+}
+
+void Replicated::begin_micro_batch(bool last) {
+  last_ = last;
+  for (Bucket& bucket : buckets_) {
+    bucket.waiting = bucket.parameters;
+  }
+}
+
+void Replicated::finish_backward() {
+  if (group_ == nullptr) {
+    return;
+  }
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.reduction.started()) {  // a parameter of it took no part in this backward pass
+      start(bucket);
+    }
+  }
+  for (Bucket& bucket : buckets_) {
+    bucket.reduction.release();
+  }
+}
+
+void Replicated::parameters_changed() {
+  if (!values_.is_same(compute_)) {
+    compute_.copy_(values_);
+  }
+  if (gradients_.defined()) {
+    gradients_.zero_();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<DataParallel> replicate(torch::nn::Module& module, comm::Communicator& communicator,
+                                        mesh::AxisSet axes, const ReplicateOptions& options) {
+  return std::make_unique<Replicated>(module, communicator, axes, options);
+}
+
+}  // namespace ndmesh::parallel

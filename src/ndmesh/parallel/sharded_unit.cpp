@@ -1,0 +1,226 @@
+#include "ndmesh/parallel/sharded_unit.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/layout/layout.h"
+#include "ndmesh/nn/autograd.h"
+#include "ndmesh/nn/parameter.h"
+
+namespace ndmesh::parallel {
+namespace {
+
+using torch::autograd::variable_list;
+
+/// Stands for "all-gather" in the graph: the full parameters are its outputs, so autograd brings it their
+/// gradients, summed over all uses, and in the right order. It has no inputs: the owned parts get their
+/// gradients from the reduction.
+class GatherNode final : public torch::autograd::Node {
+ public:
+  explicit GatherNode(std::function<void(variable_list)> receive) : receive_(std::move(receive)) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    const at::NoGradGuard no_grad;
+    receive_(std::move(gradients));
+    return {};
+  }
+  std::string name() const override { return "gather"; }
+
+ private:
+  std::function<void(variable_list)> receive_;
+};
+
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+Shapes full_shapes(const std::vector<NamedParameter>& parameters) {
+  Shapes shapes;
+  for (const NamedParameter& p : parameters) {
+    if (p.tensor.dim() == 0) {
+      throw RunError(fmt::format("parameter {} is a scalar: only tensors with a dim can be sharded", p.name));
+    }
+    shapes.push_back(p.tensor.sizes().vec());
+  }
+  return shapes;
+}
+
+Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
+  for (auto& shape : shapes) {
+    shape[0] = layout::split(shape[0], group.size(), group.rank()).size;
+  }
+  return shapes;
+}
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator)
+    : parameters_(std::move(parameters)),
+      shard_(communicator.group(mesh::shard_axes)),
+      replicas_(communicator.mesh().size(mesh::Axis::dp_replicate) > 1
+                    ? &communicator.group({mesh::Axis::dp_replicate})
+                    : nullptr) {
+  const at::NoGradGuard no_grad;
+  const at::ScalarType compute = parameters_.front().tensor.scalar_type();
+  const Shapes full = full_shapes(parameters_);
+  const Shapes owned = owned_shapes(full, shard_);
+  {
+    const MemoryScope scope(MemoryCategory::parameters);
+    values_ = make_flat(owned, wide_dtype(compute));
+  }
+  {
+    const MemoryScope scope(MemoryCategory::gradients);
+    gradients_ = make_flat(owned, wide_dtype(compute));
+  }
+  send_values_of_first_rank(communicator);
+  const FlatPlan plan = plan_flat(full);
+  full_ = nn::unmaterialised({plan.elements}, compute).detach();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    nn::place(parameters_[i].tensor, full_, plan.offsets[i]);
+  }
+  state_ = State::here;
+  free_gathered();
+}
+
+ShardedUnit::~ShardedUnit() {
+  disconnect();
+}
+
+void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {
+  comm::Group& everyone = communicator.group(mesh::loss_axes);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor full = parameters_[i].tensor.detach();
+    if (nn::has_memory(full)) {
+      everyone.broadcast({full}, 0, "initial " + parameters_[i].name);
+      const layout::Range rows = layout::split(full.size(0), shard_.size(), shard_.rank());
+      values_.views[i].copy_(full.narrow(0, rows.start, rows.size));
+    }
+  }
+}
+
+std::vector<at::Tensor> ShardedUnit::full_views() const {
+  std::vector<at::Tensor> views;
+  for (const NamedParameter& p : parameters_) {
+    views.push_back(p.tensor.detach());
+  }
+  return views;
+}
+
+void ShardedUnit::start_gather() {
+  if (state_ != State::away) {
+    return;
+  }
+  settle();
+  const MemoryScope scope(MemoryCategory::gathered);
+  nn::take_memory(full_);
+  gather_ = shard_.start_all_gather(full_views(), values_.views, label_ + " parameters");
+  state_ = State::coming;
+}
+
+void ShardedUnit::finish_gather() {
+  start_gather();
+  if (state_ == State::coming) {
+    gather_.wait();
+    state_ = State::here;
+  }
+}
+
+void ShardedUnit::free_gathered() {
+  if (state_ == State::away) {
+    return;
+  }
+  finish_gather();
+  nn::drop_memory(full_,
+                  fmt::format("{}: its parameters are sharded and not gathered now; they can be read only "
+                              "between enter and leave of the unit, and in its backward",
+                              label_));
+  state_ = State::away;
+}
+
+void ShardedUnit::settle() {
+  if (gather_.started()) {
+    gather_.release();
+  }
+}
+
+void ShardedUnit::connect() {
+  auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this()](variable_list gradients) {
+    if (const auto alive = unit.lock()) {  // a parameter holds the node, so the node must not hold its unit
+      alive->events_.gradients_ready(*alive, std::move(gradients));
+    }
+  });
+  for (NamedParameter& p : parameters_) {
+    const auto output = node->add_input_metadata(p.tensor);
+    torch::autograd::impl::set_gradient_edge(p.tensor, {node, output});
+  }
+}
+
+at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
+  std::vector<at::Tensor> outputs = {y.detach()};
+  nn::attach("regather", {y}, outputs, {},
+             [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
+               if (const auto alive = unit.lock()) {
+                 alive->events_.before_backward(*alive);
+               }
+               return gradients;
+             });
+  return outputs[0];
+}
+
+void ShardedUnit::disconnect() {
+  for (NamedParameter& p : parameters_) {
+    if (p.tensor.grad_fn()) {
+      torch::autograd::impl::set_gradient_edge(p.tensor, {});
+    }
+  }
+}
+
+void ShardedUnit::complete(std::vector<at::Tensor>& gradients) const {
+  const MemoryScope scope(MemoryCategory::buffers);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    gradients[i] = gradients[i].defined() ? gradients[i].contiguous()
+                                          : at::zeros(parameter.sizes(), parameter.options());
+  }
+}
+
+void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients) {
+  complete(gradients);
+  reduce_ = shard_.start_reduce_scatter(gradients_.views, std::move(gradients), has_gradients_,
+                                        label_ + " gradients");
+  has_gradients_ = true;
+}
+
+void ShardedUnit::finish_reduce() {
+  reduce_.release();
+}
+
+void ShardedUnit::start_replica_reduce() {
+  if (summed_over_replicas_) {
+    return;
+  }
+  summed_over_replicas_ = true;
+  if (!has_gradients_) {
+    gradients_.whole.zero_();
+    has_gradients_ = true;
+  }
+  if (replicas_ != nullptr) {
+    replica_reduce_ =
+        replicas_->start_all_reduce({gradients_.whole}, comm::Reduction::sum, label_ + " gradients");
+  }
+}
+
+void ShardedUnit::forget_gradients() {
+  has_gradients_ = false;
+  summed_over_replicas_ = false;
+}
+
+void ShardedUnit::finish_replica_reduce() {
+  if (replica_reduce_.started()) {
+    replica_reduce_.release();
+  }
+}
+
+}  // namespace ndmesh::parallel

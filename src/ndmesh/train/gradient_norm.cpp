@@ -1,0 +1,79 @@
+#include "ndmesh/train/gradient_norm.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace ndmesh::train {
+namespace {
+
+double sum_of_squares(const std::vector<at::Tensor>& tensors) {
+  double sum = 0;
+  for (const at::Tensor& norm : at::_foreach_norm(tensors, 2, at::kDouble)) {
+    const double value = norm.item<double>();
+    sum += value * value;
+  }
+  return sum;
+}
+
+double sum_over(comm::Communicator& communicator, mesh::AxisSet axes, double value) {
+  if (communicator.mesh().size(axes) == 1) {
+    return value;
+  }
+  const at::Tensor sum = at::full({1}, value, at::kDouble);
+  communicator.group(axes).all_reduce({sum}, comm::Reduction::sum, "squared gradient norm");
+  return sum.item<double>();
+}
+
+}  // namespace
+
+double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
+                            comm::Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, mesh::AxisSet> sets;
+  std::map<std::string, std::vector<at::Tensor>> gradients;
+  for (const parallel::Trainable& trainable : trainables) {
+    const mesh::AxisSet cut = trainable.layout.cut_axes();
+    sets[cut.name()] = cut;
+    if (trainable.gradient.numel() > 0) {
+      gradients[cut.name()].push_back(trainable.gradient);
+    }
+  }
+  double squares = 0;
+  for (const auto& [name, axes] : sets) {
+    const auto& list = gradients[name];
+    squares += sum_over(communicator, axes, list.empty() ? 0.0 : sum_of_squares(list));
+  }
+  return std::sqrt(squares);
+}
+
+double clip_factor(double norm, double most) {
+  return most > 0 ? std::min(1.0, most / (norm + 1e-6)) : 1.0;
+}
+
+std::string describe_bad_gradient(const std::vector<parallel::Trainable>& trainables,
+                                  comm::Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  const auto is_bad = [](const parallel::Trainable& t) {
+    return !at::isfinite(t.gradient).all().item<bool>();
+  };
+  const auto bad = std::find_if(trainables.begin(), trainables.end(), is_bad);
+  const at::Tensor mine = at::full({1}, static_cast<std::int64_t>(bad - trainables.begin()), at::kLong);
+  at::Tensor all = at::empty({communicator.world()}, at::kLong);
+  communicator.everyone().all_gather({all}, {mine}, "which gradient is not finite");
+
+  const auto* index = all.const_data_ptr<std::int64_t>();
+  std::string text;
+  for (std::int64_t rank = 0; rank < communicator.world(); ++rank) {
+    if (index[rank] < static_cast<std::int64_t>(trainables.size())) {
+      text += fmt::format("{}rank {}: {}", text.empty() ? "" : ", ", rank,
+                          trainables[static_cast<std::size_t>(index[rank])].name);
+    }
+  }
+  return text.empty() ? "no rank's own part (the sum of squares overflows)" : text;
+}
+
+}  // namespace ndmesh::train

@@ -1,0 +1,112 @@
+#include "ndmesh/train/initial_values.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+#include <ATen/core/PhiloxRNGEngine.h>
+
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <unordered_map>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/hash.h"
+
+namespace ndmesh::train {
+namespace {
+
+/// Random access to a stream of standard normals; draws them four at a time.
+class Normals {
+ public:
+  explicit Normals(std::uint64_t seed) : seed_(seed) {}
+
+  double at(std::uint64_t index) {
+    if (index / 4 != block_) {
+      draw(index / 4);
+    }
+    return values_[index % 4];
+  }
+
+ private:
+  void draw(std::uint64_t block) {
+    at::Philox4_32 engine(seed_, /*subsequence=*/0, /*offset=*/block);
+    for (std::size_t pair = 0; pair < 4; pair += 2) {  // Box-Muller, on uniforms in (0, 1)
+      const double u = (engine() + 0.5) * 0x1p-32;
+      const double v = (engine() + 0.5) * 0x1p-32;
+      const double radius = std::sqrt(-2.0 * std::log(u));
+      values_[pair] = radius * std::cos(2.0 * std::numbers::pi * v);
+      values_[pair + 1] = radius * std::sin(2.0 * std::numbers::pi * v);
+    }
+    block_ = block;
+  }
+
+  std::uint64_t seed_;
+  std::uint64_t block_ = ~std::uint64_t{0};
+  std::array<double, 4> values_{};
+};
+
+/// Calls visit(global index, count) for each run of elements of `box` that is contiguous in the global
+/// tensor, in order.
+template <class Visit>
+void for_each_run(const layout::Box& box, const layout::Shape& shape, std::size_t dim, std::int64_t base,
+                  const Visit& visit) {
+  if (dim + 1 == box.size()) {
+    visit(base * shape[dim] + box[dim].start, box[dim].size);
+    return;
+  }
+  for (std::int64_t i = box[dim].start; i < box[dim].start + box[dim].size; ++i) {
+    for_each_run(box, shape, dim + 1, base * shape[dim] + i, visit);
+  }
+}
+
+void fill_normal(const parallel::Trainable& trainable, double deviation, std::uint64_t seed,
+                 std::int64_t rank) {
+  Normals normals(seed_for(seed, trainable.name));
+  AT_DISPATCH_FLOATING_TYPES(trainable.value.scalar_type(), "fill_normal", [&] {
+    auto* out = trainable.value.data_ptr<scalar_t>();
+    for (const layout::Box& box : trainable.layout.boxes(rank)) {
+      if (layout::elements(box) == 0) {
+        continue;
+      }
+      for_each_run(box, trainable.layout.shape(), 0, 0, [&](std::int64_t start, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          *out++ = static_cast<scalar_t>(deviation * normals.at(static_cast<std::uint64_t>(start + i)));
+        }
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void fill_fresh(std::vector<parallel::Trainable>& trainables, const model::ModelSpec& model,
+                std::uint64_t seed, std::int64_t rank) {
+  const at::NoGradGuard no_grad;
+  std::unordered_map<std::string, model::ParameterSpec> specs;
+  for (model::ParameterSpec& spec : model.parameters()) {
+    specs.emplace(spec.name, std::move(spec));
+  }
+  for (parallel::Trainable& trainable : trainables) {
+    const model::ParameterSpec& spec = specs.at(trainable.name);
+    if (spec.bias) {
+      trainable.value.zero_();
+    } else if (spec.shape.size() == 1) {
+      trainable.value.fill_(1.0);
+    } else {
+      fill_normal(trainable, model.initializer_range, seed, rank);
+    }
+  }
+}
+
+void fill_from(const ModelWeights& weights, std::vector<parallel::Trainable>& trainables, std::int64_t rank) {
+  const at::NoGradGuard no_grad;
+  for (parallel::Trainable& trainable : trainables) {
+    const auto boxes = trainable.layout.boxes(rank);
+    if (boxes.size() != 1) {
+      throw RunError(trainable.name + ": a part in several boxes cannot be read from a file yet");
+    }
+    weights.read(trainable.name, boxes.front(), trainable.value);
+  }
+}
+
+}  // namespace ndmesh::train
