@@ -1,15 +1,13 @@
 """The compile commands of a built preset, without the precompiled header, for the checks that compile or lint."""
 
 import json
-import os
 import pathlib
 import shlex
 import subprocess
 
 import sources
 
-PRESET = os.environ.get("NDMESH_PRESET", "release")
-BUILD = sources.ROOT / "build" / PRESET
+BUILD = sources.ROOT / "build" / sources.PRESET
 
 
 def _plain(command):

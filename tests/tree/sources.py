@@ -1,9 +1,11 @@
 """What the checks of the tree read out of C++ sources, without a compiler: files, includes, layers, lengths of functions."""
 
+import os
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PRESET = os.environ.get("NDMESH_PRESET", "release")  # the built preset under test
 NOT_OURS = {".git", ".venv", "build", "runs", "__pycache__"}
 
 

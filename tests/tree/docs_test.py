@@ -1,0 +1,97 @@
+"""Documents name only what exists: links, commands, job files and job keys."""
+
+import re
+import subprocess
+import unittest
+
+import sources
+
+NDMESH = sources.ROOT / "build" / sources.PRESET / "ndmesh"
+
+
+def documents():
+    return [path for path in sources.files(".md") if "data" not in path.parts]
+
+
+def anchors(text):
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(path, text):
+    """The relative links of a page that lead to no file, or to no heading of it."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            yield link
+
+
+def command_lines(text):
+    """The lines of a page's sh blocks, continued lines joined, comments cut off."""
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.split(" #")[0].strip()
+
+
+def job_keys(text):
+    """The dotted keys of a job file as the examples are written: sections, each on one line or as an indented block."""
+    section = None
+    for line in text.splitlines():
+        line = line.split("#")[0].rstrip()
+        if match := re.match(r"(\w+): *(.*)$", line):
+            section = match[1]
+            line = match[2].strip("{}")
+        for key in re.findall(r"(?:^|[ ,{])(\w+):", line):
+            yield f"{section}.{key}"
+
+
+class Documents(unittest.TestCase):
+    def test_links_resolve(self):
+        for path in documents():
+            self.assertEqual(list(broken_links(path, path.read_text())), [], sources.name_of(path))
+
+    def test_a_broken_link_is_seen(self):
+        page = sources.ROOT / "README.md"
+        self.assertEqual(list(broken_links(page, "[a](docs/none.md) [b](#two-commands) [c](#none)")),
+                         ["docs/none.md", "#none"])
+
+    def test_commands_exist(self):
+        for path in documents():
+            for line in command_lines(path.read_text()):
+                for script in re.findall(r"(?:^|\s)(\./[\w./-]+|\.ci/\w+)", line):
+                    self.assertTrue((sources.ROOT / script).exists(), f"{sources.name_of(path)}: {line}")
+                for job in re.findall(r"\bexamples/[\w.-]+", line):
+                    self.assertTrue((sources.ROOT / job).exists(), f"{sources.name_of(path)}: {line}")
+
+    def test_subcommands_exist(self):
+        seen = set()
+        for path in documents():
+            for line in command_lines(path.read_text()):
+                if match := re.match(r"(?:build/\w+/)?ndmesh ([a-z]+)", line):
+                    seen.add((sources.name_of(path), match[1]))
+        for page, command in sorted(seen):
+            done = subprocess.run([NDMESH, command, "--help"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{page}: ndmesh {command}: {done.stderr}")
+
+
+class Jobs(unittest.TestCase):
+    def test_keys_of_the_examples_are_in_the_reference(self):
+        reference = (sources.ROOT / "docs/job-reference.md").read_text()
+        for path in sources.files(".yaml", under="examples"):
+            keys = list(job_keys(path.read_text()))
+            self.assertGreater(len(keys), 5, sources.name_of(path))
+            for key in keys:
+                self.assertIn(f"`{key}`", reference, sources.name_of(path))
+
+    def test_examples_are_read(self):
+        for path in sources.files(".yaml", under="examples"):
+            done = subprocess.run([NDMESH, "inspect", "mesh", str(path), "--json"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{sources.name_of(path)}: {done.stderr}")
+
+
+if __name__ == "__main__":
+    unittest.main()
