@@ -11,8 +11,9 @@
 
 namespace ndmesh::job {
 
-/// A job file as plain values: one struct a section, one member a key. Every key is declared once in job/fields.cpp with
-/// its type, default, range and help; parser, overrides, `ndmesh help KEY` and the reference page follow from there.
+/// A job file as plain values: one struct a section, one member a key. Every key is declared once in
+/// job/fields.cpp with its type, default, range and help; parser, overrides, `ndmesh help KEY` and the
+/// reference page follow from there.
 struct ModelSection {
   std::string path;    ///< Hugging Face folder
   std::string preset;  ///< or a preset with fresh weights
@@ -45,6 +46,12 @@ struct OptimizerSection {
   double eps = 1e-8;
   double weight_decay = 0.1;
 };
+struct PipelineSection {
+  std::string schedule = "1f1b";  ///< means nothing while pp_size is 1
+};
+struct ContextSection {
+  std::string kind = "ring";  ///< means nothing while cp_size is 1
+};
 enum class ScheduleKind { constant, linear, cosine };
 struct LrScheduleSection {
   ScheduleKind name = ScheduleKind::constant;
@@ -53,10 +60,10 @@ struct LrScheduleSection {
 };
 struct TrainSection {
   std::int64_t steps = 100;
-  double clip = 1.0;             ///< global gradient norm; 0 turns clipping off
-  std::int64_t eval_every = 0;   ///< steps; 0: never
-  std::int64_t eval_batches = 8; ///< global batches of one evaluation
-  std::int64_t loss_chunk = 256; ///< tokens whose logits exist at a time
+  double clip = 1.0;              ///< global gradient norm; 0 turns clipping off
+  std::int64_t eval_every = 0;    ///< steps; 0: never
+  std::int64_t eval_batches = 8;  ///< global batches of one evaluation
+  std::int64_t loss_chunk = 256;  ///< tokens whose logits exist at a time
 };
 struct CheckpointSection {
   std::int64_t every = 0;  ///< steps between writes of the model; 0: only at the end
@@ -66,7 +73,7 @@ struct RunSection {
   std::string device = "cpu";
   std::int64_t threads = 0;  ///< intra-op threads of each rank; 0: cores / local ranks
   std::int64_t seed = 1;
-  double setup_limit = 600;       ///< seconds a peer may be late, by phase
+  double setup_limit = 600;  ///< seconds a peer may be late, by phase
   double first_step_limit = 600;
   double step_limit = 300;
   double save_limit = 1800;
@@ -83,6 +90,8 @@ struct Job {
   mesh::MeshSizes mesh;
   mesh::AxisOrder mesh_order = mesh::default_order;
   ShardSection shard;
+  PipelineSection pipeline;
+  ContextSection context;
   DType dtype = DType::float32;  ///< precision.dtype
   OptimizerSection optimizer;
   LrScheduleSection lr_schedule;
@@ -95,9 +104,9 @@ struct Job {
   std::vector<std::string> warnings;  ///< keys that are read but mean nothing to this command
 };
 
-/// Reads a job file and lays overrides ("mesh.tp_size=2") over it. Relative paths inside the file are relative to the
-/// working directory. Everything that is wrong comes in one RequestError: unknown keys (with the nearest), types, ranges,
-/// values of parts that are not built yet (named as such), keys given twice.
+/// Reads a job file and lays overrides ("mesh.tp_size=2") over it. Relative paths inside the file are
+/// relative to the working directory. Everything that is wrong comes in one RequestError: unknown keys (with
+/// the nearest), types, ranges, values of parts that are not built yet (named as such), keys given twice.
 Job read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 Job parse_job(const std::string& yaml, const std::string& source, const std::vector<std::string>& overrides);
 
@@ -121,8 +130,9 @@ std::string reference_page();
 /// The model that the job names: its folder's config.json or its preset.
 model::ModelSpec model_of(const Job& job);
 
-/// Everything that `train` (and parity) must refuse, all at once: mesh rules (mesh/rules.h), batch, strategies that are not
-/// built, device, data. Nothing is allocated or started before. Returns normally when the job can run.
+/// Everything that `train` (and parity) must refuse, all at once: mesh rules (mesh/rules.h), batch,
+/// strategies that are not built, device, data. Nothing is allocated or started before. Returns normally when
+/// the job can run.
 void check_trainable(const Job& job, const model::ModelSpec& model);
 
 /// Micro-batches of a step on each batch rank.

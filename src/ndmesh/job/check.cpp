@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/job/job.h"
+#include "ndmesh/model/config.h"
+
+namespace ndmesh::job {
+namespace {
+
+constexpr std::int64_t most_threads_ranks = 256;
+
+class Check {
+ public:
+  Check(const Job& job, const model::ModelSpec& model) : job_(job), model_(model) {}
+
+  void run() {
+    check_mesh();
+    if (problems_.empty()) {
+      check_batch();
+    }
+    check_shard();
+    check_sequence();
+    check_data();
+    problems_.raise();
+  }
+
+ private:
+  void check_mesh() {
+    const mesh::MeshSizes& sizes = job_.mesh;
+    refuse_axis("mesh.tp_size", sizes.tp, "tensor parallelism");
+    refuse_axis("mesh.pp_size", sizes.pp, "pipeline parallelism");
+    refuse_axis("mesh.cp_size", sizes.cp, "context parallelism");
+    refuse_axis("mesh.ep_size", sizes.ep, "expert parallelism");
+    refuse_axis("mesh.etp_size", sizes.etp, "expert parallelism");
+    const std::int64_t batch_ranks = sizes.dp_replicate * sizes.dp_shard;
+    if (batch_ranks > most_threads_ranks) {
+      problems_.add(fmt::format(
+          "mesh.dp_replicate_size {} times mesh.dp_shard_size {} is {} ranks; run.transport threads "
+          "runs all of them in this process; allowed: at most {}",
+          sizes.dp_replicate, sizes.dp_shard, batch_ranks, most_threads_ranks));
+    }
+  }
+
+  void refuse_axis(const std::string& key, std::int64_t size, const std::string& strategy) {
+    if (size > 1) {
+      problems_.add(
+          fmt::format("{} is {}: {} is not built yet for running; allowed: 1", key, size, strategy));
+    }
+  }
+
+  void check_batch() {
+    const std::int64_t batch_ranks = job_.mesh.dp_replicate * job_.mesh.dp_shard;
+    const std::int64_t unit = job_.batch.micro * batch_ranks;
+    if (job_.batch.global % unit == 0) {
+      return;
+    }
+    const std::int64_t below = job_.batch.global / unit * unit;
+    const std::string nearest =
+        below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
+    problems_.add(
+        fmt::format("batch.global {} is no multiple of batch.micro {} times {} batch ranks "
+                    "(mesh.dp_replicate_size {} x mesh.dp_shard_size {}); nearest batch.global: {}",
+                    job_.batch.global, job_.batch.micro, batch_ranks, job_.mesh.dp_replicate,
+                    job_.mesh.dp_shard, nearest));
+  }
+
+  void check_shard() {
+    if (job_.shard.zero == 0 && job_.mesh.dp_shard > 1) {
+      problems_.add(
+          fmt::format("shard.zero is 0, but mesh.dp_shard_size is {}; allowed: shard.zero 3, or "
+                      "mesh.dp_replicate_size {} for whole copies",
+                      job_.mesh.dp_shard, job_.mesh.dp_replicate * job_.mesh.dp_shard));
+    }
+  }
+
+  void check_sequence() {
+    if (job_.batch.seq_len > model_.max_positions) {
+      problems_.add(fmt::format("batch.seq_len {} is longer than the model's max_position_embeddings {}",
+                                job_.batch.seq_len, model_.max_positions));
+    }
+    if (model_.sliding_window && *model_.sliding_window < job_.batch.seq_len) {
+      problems_.add(fmt::format(
+          "the model's sliding_window {} is shorter than batch.seq_len {}: windowed attention is not "
+          "built yet; allowed: batch.seq_len up to {}",
+          *model_.sliding_window, job_.batch.seq_len, *model_.sliding_window));
+    }
+  }
+
+  void check_data() {
+    if (job_.data.files.empty()) {
+      problems_.add("data.files names no file; allowed: one or more");
+    }
+    if (job_.train.eval_every > 0 && job_.data.eval_files.empty()) {
+      problems_.add(
+          fmt::format("train.eval_every is {}, but data.eval_files names no file", job_.train.eval_every));
+    }
+    if (job_.data.format == DataFormat::text && !model_.byte_tokens) {
+      problems_.add(
+          "data.format text makes every byte a token, which this model does not know; allowed: u16 or bin "
+          "with "
+          "the model's own tokens, or a byte model (model.preset llama-bytes-5m, or config.json with "
+          "\"ndmesh_tokens\": \"bytes\")");
+    }
+  }
+
+  const Job& job_;
+  const model::ModelSpec& model_;
+  Problems problems_;
+};
+
+}  // namespace
+
+model::ModelSpec model_of(const Job& job) {
+  if (!job.model.path.empty()) {
+    return model::spec_from_folder(job.model.path);
+  }
+  if (!job.model.preset.empty()) {
+    return model::preset(job.model.preset);
+  }
+  throw RequestError("model.path or model.preset must be given; presets: " + join(model::preset_names()));
+}
+
+void check_trainable(const Job& job, const model::ModelSpec& model) {
+  Check(job, model).run();
+}
+
+std::int64_t accumulation(const Job& job) {
+  return job.batch.global / (job.batch.micro * job.mesh.dp_replicate * job.mesh.dp_shard);
+}
+
+}  // namespace ndmesh::job
