@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ndmesh/layout/layout.h"
+
+namespace ndmesh::layout {
+
+/// What one rank holds of one dim, in the order of local memory. Never empty: nothing at all is one range of
+/// size 0.
+using Ranges = std::vector<Range>;
+
+/// Sum of sizes.
+std::int64_t extent(const Ranges& ranges);
+
+/// What part `index` of `parts` is left with of `ranges`, the dim of `placement`. Ranges beyond the tensor
+/// are padding.
+Ranges cut(const Placement& placement, const Ranges& ranges, std::int64_t parts, std::int64_t index);
+
+/// The part of `ranges` below `size`: without padding.
+Ranges without_padding(const Ranges& ranges, std::int64_t size);
+
+/// Of the ranks 0 .. parts - 1 that share `units` units, which hold the same as rank `index`: index / result
+/// is equal. 1 when nothing is shared.
+std::int64_t ranks_per_unit(std::int64_t units, std::int64_t parts);
+
+}  // namespace ndmesh::layout
