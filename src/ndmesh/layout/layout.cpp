@@ -61,6 +61,17 @@ std::int64_t sharing_ranks(const Placement& placement, std::int64_t units, const
   return std::count_if(members.begin(), members.end(), [&](std::int64_t r) { return unit(r) == unit(rank); });
 }
 
+/// Whether ranks that differ only in `axis` hold different parts.
+bool cuts(const Placement& placement, mesh::Axis axis, const mesh::Mesh& mesh) {
+  if (placement.kind == Kind::replicate || mesh.size(axis) == 1) return false;
+  const auto cuts_units = [&](std::int64_t units) {
+    return units == 0 || sharing_ranks(placement, units, mesh, 0, {axis}) < mesh.size(axis);
+  };
+  if (placement.kind != Kind::pieces) return cuts_units(placement.units);
+  return std::any_of(placement.segments.begin(), placement.segments.end(),
+                     [&](const Placement::Segment& s) { return s.size > 0 && cuts_units(s.units); });
+}
+
 std::int64_t placement_copies(const Placement& placement, const Box& box, const mesh::Mesh& mesh,
                               std::int64_t rank, mesh::AxisSet axes) {
   if (placement.kind == Kind::replicate) return mesh.size(axes & placement.axes);
@@ -128,9 +139,10 @@ std::int64_t TensorLayout::padded_local_elements(std::int64_t rank) const {
 
 mesh::AxisSet TensorLayout::cut_axes() const {
   mesh::AxisSet result;
-  for (const mesh::Axis axis : mesh::all_axes) {
-    const std::vector<std::int64_t> copies = box_copies(0, {axis});
-    if (*std::min_element(copies.begin(), copies.end()) < mesh_.size(axis)) result = result.with(axis);
+  for (const Placement& placement : placements_) {
+    for (const mesh::Axis axis : mesh::all_axes) {
+      if (placement.axes.contains(axis) && cuts(placement, axis, mesh_)) result = result.with(axis);
+    }
   }
   return result;
 }

@@ -44,10 +44,8 @@ AxisSet axes_of_several_ranks(AxisSet axes, const mesh::Mesh& mesh) {
   return axes;
 }
 
-/// Whether some elements live on several ranks of `axis`.
 bool has_copies(const TensorLayout& tensor, Axis axis) {
-  const std::vector<std::int64_t> copies = tensor.box_copies(0, {axis});
-  return std::any_of(copies.begin(), copies.end(), [](std::int64_t c) { return c > 1; });
+  return tensor.copies(0, {axis}) > 1;
 }
 
 /// Pipeline stages: layers by stage_layers, the input table on the first, final norm and head on the last.
