@@ -3,30 +3,39 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/job/job.h"
+#include "ndmesh/mesh/rules.h"
 #include "ndmesh/model/config.h"
 
 namespace ndmesh::job {
 namespace {
 
-constexpr std::int64_t most_threads_ranks = 256;
+constexpr std::int64_t most_ranks = 256;  // threads of one process
 
 class Check {
  public:
   Check(const Job& job, const model::ModelSpec& model) : job_(job), model_(model) {}
 
   void run() {
-    check_mesh();
-    if (problems_.empty()) {
-      check_batch();
-    }
+    check_rules();
+    check_what_is_built();
     check_shard();
-    check_sequence();
+    check_window();
     check_data();
     problems_.raise();
   }
 
  private:
-  void check_mesh() {
+  void check_rules() {
+    mesh::RuleInput input = mesh::rule_input(model_, job_.mesh);
+    input.global_batch = job_.batch.global;
+    input.micro_batch = job_.batch.micro;
+    input.seq_len = job_.batch.seq_len;
+    input.context =
+        job_.context.kind == "alltoall" ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
+    problems_.add_all(mesh::broken_rules(input));
+  }
+
+  void check_what_is_built() {
     const mesh::MeshSizes& sizes = job_.mesh;
     refuse_axis("mesh.tp_size", sizes.tp, "tensor parallelism");
     refuse_axis("mesh.pp_size", sizes.pp, "pipeline parallelism");
@@ -34,11 +43,11 @@ class Check {
     refuse_axis("mesh.ep_size", sizes.ep, "expert parallelism");
     refuse_axis("mesh.etp_size", sizes.etp, "expert parallelism");
     const std::int64_t batch_ranks = sizes.dp_replicate * sizes.dp_shard;
-    if (batch_ranks > most_threads_ranks) {
+    if (batch_ranks > most_ranks) {
       problems_.add(fmt::format(
           "mesh.dp_replicate_size {} times mesh.dp_shard_size {} is {} ranks; run.transport threads "
           "runs all of them in this process; allowed: at most {}",
-          sizes.dp_replicate, sizes.dp_shard, batch_ranks, most_threads_ranks));
+          sizes.dp_replicate, sizes.dp_shard, batch_ranks, most_ranks));
     }
   }
 
@@ -47,22 +56,6 @@ class Check {
       problems_.add(
           fmt::format("{} is {}: {} is not built yet for running; allowed: 1", key, size, strategy));
     }
-  }
-
-  void check_batch() {
-    const std::int64_t batch_ranks = job_.mesh.dp_replicate * job_.mesh.dp_shard;
-    const std::int64_t unit = job_.batch.micro * batch_ranks;
-    if (job_.batch.global % unit == 0) {
-      return;
-    }
-    const std::int64_t below = job_.batch.global / unit * unit;
-    const std::string nearest =
-        below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
-    problems_.add(
-        fmt::format("batch.global {} is no multiple of batch.micro {} times {} batch ranks "
-                    "(mesh.dp_replicate_size {} x mesh.dp_shard_size {}); nearest batch.global: {}",
-                    job_.batch.global, job_.batch.micro, batch_ranks, job_.mesh.dp_replicate,
-                    job_.mesh.dp_shard, nearest));
   }
 
   void check_shard() {
@@ -74,11 +67,7 @@ class Check {
     }
   }
 
-  void check_sequence() {
-    if (job_.batch.seq_len > model_.max_positions) {
-      problems_.add(fmt::format("batch.seq_len {} is longer than the model's max_position_embeddings {}",
-                                job_.batch.seq_len, model_.max_positions));
-    }
+  void check_window() {
     if (model_.sliding_window && *model_.sliding_window < job_.batch.seq_len) {
       problems_.add(fmt::format(
           "the model's sliding_window {} is shorter than batch.seq_len {}: windowed attention is not "

@@ -1,5 +1,7 @@
 #include "ndmesh/job/field.h"
 
+#include <fmt/format.h>
+
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/model/config.h"
 
@@ -51,7 +53,7 @@ Field betas_field() {
           "each 0 or more and below 1",
           "Decay of the first and the second moment",
           [](const Job& job) {
-            return "[" + yaml_of(job.optimizer.beta1) + ", " + yaml_of(job.optimizer.beta2) + "]";
+            return fmt::format("[{}, {}]", yaml_of(job.optimizer.beta1), yaml_of(job.optimizer.beta2));
           },
           [](Job& job, const YamlNode& node) {
             const std::vector<double> betas = numbers_of(node, 2, {0, 0.999999999});

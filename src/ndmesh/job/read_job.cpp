@@ -141,7 +141,8 @@ class Reader {
       field->set(job_, value);
     } catch (const RequestError& error) {
       for (const std::string& problem : error.problems()) {
-        problems_.add(place(value) + key + " " + problem);
+        const bool names_key = problem.starts_with(key);
+        problems_.add(place(value) + (names_key ? problem : key + " " + problem));
       }
     }
     if (std::find(job_.given.begin(), job_.given.end(), key) == job_.given.end()) {

@@ -143,7 +143,7 @@ std::string yaml_of(const std::vector<std::string>& values) {
   for (const std::string& value : values) {
     parts.push_back(yaml_of(value));
   }
-  return "[" + join(parts) + "]";
+  return fmt::format("[{}]", join(parts));
 }
 
 }  // namespace ndmesh::job

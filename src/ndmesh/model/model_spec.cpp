@@ -1,5 +1,6 @@
 #include "ndmesh/model/model_spec.h"
 
+#include <array>
 #include <functional>
 #include <numeric>
 
@@ -62,6 +63,13 @@ class Inventory {
 };
 
 }  // namespace
+
+std::string_view name_of(Role role) {
+  constexpr std::array<std::string_view, 11> names = {
+      "embedding", "query", "key",       "value", "attention_output", "gate", "up",
+      "down",      "norm",  "head_norm", "head"};
+  return names[static_cast<std::size_t>(role)];
+}
 
 std::int64_t ParameterSpec::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ndmesh/base/dtype.h"
@@ -23,6 +24,9 @@ enum class Role {
   head_norm,         ///< q_norm, k_norm, over each head: [head_dim]
   head,              ///< lm_head [vocab, hidden]; absent when tied to the embedding
 };
+
+/// "embedding", "attention_output", ...: as above.
+std::string_view name_of(Role role);
 
 struct ParameterSpec {
   std::string name;                 ///< Hugging Face name, as in the checkpoint

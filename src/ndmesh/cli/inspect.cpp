@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <memory>
+
+#include "ndmesh/cli/command.h"
+#include "ndmesh/cli/inspect_layout.h"
+#include "ndmesh/cli/inspect_mesh.h"
+#include "ndmesh/cli/inspect_model.h"
+#include "ndmesh/cli/source.h"
+
+namespace ndmesh::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> words;
+  std::string mesh;
+  std::optional<std::int64_t> rank;
+  bool json = false;
+};
+
+bool is_given(const job::Job& job, const std::string& key) {
+  return std::find(job.given.begin(), job.given.end(), key) != job.given.end();
+}
+
+int inspect_model(const Options& options) {
+  const Source source = read_source(options.words, {});
+  const model::ModelSpec& model = model_of(source);
+  const bool has_length = is_given(source.job, "batch.seq_len");
+  print_model(source.name, model, has_length ? source.job.batch.seq_len : model.max_positions, options.json);
+  return done;
+}
+
+int inspect_mesh(const Options& options) {
+  const Source source = read_source(options.words, options.mesh);
+  const mesh::Mesh mesh(source.job.mesh, source.job.mesh_order);
+  print_mesh(mesh, source.model ? &*source.model : nullptr, options.json);
+  return done;
+}
+
+int inspect_layout(const Options& options) {
+  const Source source = read_source(options.words, options.mesh);
+  const mesh::Mesh mesh(source.job.mesh, source.job.mesh_order);
+  print_layout(model_of(source), mesh, options.rank, options.json);
+  return done;
+}
+
+using Command = int (*)(const Options&);
+
+/// A command `inspect NAME` with what all of them take.
+std::pair<CLI::App*, std::shared_ptr<Options>> add(CLI::App& inspect, Chosen& chosen, const std::string& name,
+                                                   const std::string& help, Command command) {
+  CLI::App* added = inspect.add_subcommand(name, help);
+  auto options = std::make_shared<Options>();
+  added->add_option("SOURCE", options->words,
+                    "Job file, model folder, config.json or preset; then KEY=VALUE overrides of job keys");
+  added->add_flag("--json", options->json, "Print one JSON document");
+  added->callback(
+      [options, command, &chosen] { chosen.action = [options, command] { return command(*options); }; });
+  return {added, options};
+}
+
+}  // namespace
+
+void register_inspect(CLI::App& app, Chosen& chosen) {
+  CLI::App* inspect = app.add_subcommand("inspect", "Show what a model, a mesh or a layout is made of");
+  inspect->require_subcommand(1);
+  const std::string mesh_help = "Sizes of the axes, as in dp_shard=2,tp=2; instead of the job's mesh";
+
+  add(*inspect, chosen, "model", "Parameters, bytes and FLOPs of a model", inspect_model);
+
+  const auto [mesh, mesh_options] =
+      add(*inspect, chosen, "mesh", "Which rank sits where, and the groups", inspect_mesh);
+  mesh->add_option("--mesh", mesh_options->mesh, mesh_help);
+
+  const auto [layout, layout_options] =
+      add(*inspect, chosen, "layout", "Which rank holds what of every parameter", inspect_layout);
+  layout->add_option("--mesh", layout_options->mesh, mesh_help);
+  layout->add_option("--rank", layout_options->rank, "One rank's boxes only");
+}
+
+}  // namespace ndmesh::cli

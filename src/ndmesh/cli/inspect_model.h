@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ndmesh/model/model_spec.h"
+
+namespace ndmesh::cli {
+
+/// Writes to standard output what the model is made of: its sizes, every parameter (layers grouped), the
+/// exact count, bytes by format, and the FLOPs of a token in training at `seq_len`. As text, or as one JSON
+/// document.
+void print_model(const std::string& name, const model::ModelSpec& model, std::int64_t seq_len, bool json);
+
+}  // namespace ndmesh::cli

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ndmesh/job/job.h"
+
+namespace ndmesh::cli {
+
+/// What an inspected SOURCE stands for.
+struct Source {
+  std::string name;  ///< as the user wrote it
+  job::Job job;      ///< of the file, or the defaults, under the overrides and `--mesh`
+  std::optional<model::ModelSpec> model;
+};
+
+/// `words` are a SOURCE (job file, model folder, config.json or preset name) and KEY=VALUE overrides, in any
+/// order; without a SOURCE the model is what the overrides say, if they do. `mesh` is in MESH notation,
+/// empty: the job's mesh. RequestError for what cannot be read; the job's warnings go to the log.
+Source read_source(const std::vector<std::string>& words, const std::string& mesh);
+
+/// The model of a source, for commands that need one. RequestError when there is none.
+const model::ModelSpec& model_of(const Source& source);
+
+}  // namespace ndmesh::cli
