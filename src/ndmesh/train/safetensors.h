@@ -7,32 +7,32 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/model/model_spec.h"
+#include "ndmesh/train/safetensors_header.h"
 
 namespace ndmesh::train {
 
-struct StoredTensor {
-  DType dtype = DType::float32;
-  std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  ///< bytes from the start of the data part
-  std::uint64_t end = 0;
-};
-
-/// One *.safetensors file, memory-mapped. Any byte of it may be hostile: everything is checked when it is opened (sizes
-/// before any allocation, overlaps, holes, duplicate names, header depth and length), with a RequestError that names file,
-/// tensor and reason. Safe to read from several threads.
+/// One *.safetensors file, memory-mapped. Any byte of it may be hostile: everything is checked when it is
+/// opened (sizes before any allocation, overlaps, holes, duplicate names, header depth and length), with a
+/// RequestError that names file, tensor and reason. Safe to read from several threads.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& file);
   ~SafetensorsFile();
   const std::map<std::string, StoredTensor>& tensors() const;
   const std::map<std::string, std::string>& metadata() const;
+  /// RequestError when there is none of that name.
+  const StoredTensor& tensor(const std::string& name) const;
+  /// Its bytes as they lie in the file, valid as long as this object.
+  std::span<const std::byte> bytes(const std::string& name) const;
 
-  /// Copies `box` of a tensor into `out` (dense, of the box's element count), converted to out's floating dtype.
+  /// Copies `box` of a tensor into `out` (dense, of the box's element count), converted to out's floating
+  /// dtype.
   void read(const std::string& name, const layout::Box& box, at::Tensor out) const;
 
  private:
@@ -40,10 +40,11 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists (the index
-/// decides), or, without an index, every model-*.safetensors if no name occurs twice. Opened and checked against `model`
-/// whole: missing files, missing or surplus tensors, wrong shapes, non-floating dtypes, all in one RequestError. A tied model
-/// may store the head too if it equals the embedding bitwise; an untied model without a head is refused.
+/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json
+/// lists (the index decides), or, without an index, every model-*.safetensors if no name occurs twice. Opened
+/// and checked against `model` whole: missing files, missing or surplus tensors, wrong shapes, non-floating
+/// dtypes, all in one RequestError. A tied model may store the head too if it equals the embedding bitwise;
+/// an untied model without a head is refused.
 class ModelWeights {
  public:
   ModelWeights(const std::filesystem::path& folder, const model::ModelSpec& model);
@@ -58,22 +59,24 @@ class ModelWeights {
   std::vector<std::string> warnings_;
 };
 
-/// What is written, in order; `fill` is called once for each tensor with its turn and returns it whole (dense, on the CPU;
-/// only one is in memory at a time).
+/// What is written, in order; `fill` is called once for each tensor with its turn and returns it whole
+/// (dense, on the CPU; only one is in memory at a time).
 struct TensorToWrite {
   std::string name;
   std::vector<std::int64_t> shape;
 };
 using FillTensor = std::function<at::Tensor(const std::string& name)>;
 
-/// Writes one safetensors file, whole or not at all: into FILE.partial, synced, renamed. RunError with path and bytes when
-/// the disk is full; the partial file is removed then.
-void write_safetensors(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors, DType dtype,
-                       const std::map<std::string, std::string>& metadata, const FillTensor& fill);
+/// Writes one safetensors file, whole or not at all: into FILE.partial, synced, renamed. RunError with path
+/// and bytes when the disk is full; the partial file is removed then.
+void write_safetensors(const std::filesystem::path& file, const std::vector<TensorToWrite>& tensors,
+                       DType dtype, const std::map<std::string, std::string>& metadata,
+                       const FillTensor& fill);
 
-/// Writes a Hugging Face folder that Transformers loads: config.json, generation-free, and model.safetensors, or shards of
-/// at most `shard_bytes` with an index. Whole or not at all: into FOLDER.partial, synced, swapped in by rename; an older folder
-/// stays until then. `fill` is called for every parameter of `model` in order.
+/// Writes a Hugging Face folder that Transformers loads: config.json, generation-free, and model.safetensors,
+/// or shards of at most `shard_bytes` with an index. Whole or not at all: into FOLDER.partial, synced,
+/// swapped in by rename; an older folder stays until then. `fill` is called for every parameter of `model` in
+/// order.
 void write_model_folder(const std::filesystem::path& folder, const model::ModelSpec& model, DType dtype,
                         const FillTensor& fill, std::int64_t shard_bytes = 5'000'000'000);
 

@@ -1,0 +1,30 @@
+#include "ndmesh/train/gradient_file.h"
+
+#include "ndmesh/train/safetensors.h"
+
+namespace ndmesh::train {
+
+Trainer::GradientObserver gradient_writer(const std::string& file, std::int64_t rank) {
+  if (file.empty()) {
+    return {};
+  }
+  return [file, rank](std::int64_t step, parallel::DataParallel& layout) {
+    if (step != 1) {
+      return;
+    }
+    std::vector<TensorToWrite> tensors;
+    std::map<std::string, at::Tensor> gradients;
+    for (const parallel::Trainable& trainable : layout.trainables()) {
+      gradients[trainable.name] = layout.gather_gradient(trainable);
+      tensors.push_back({trainable.name, trainable.layout.shape()});
+    }
+    if (rank == 0) {
+      const DType dtype =
+          gradients.begin()->second.scalar_type() == at::kDouble ? DType::float64 : DType::float32;
+      write_safetensors(file, tensors, dtype, {},
+                        [&](const std::string& name) { return gradients.at(name); });
+    }
+  };
+}
+
+}  // namespace ndmesh::train

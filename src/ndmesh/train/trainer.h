@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ndmesh/comm/world.h"
+#include "ndmesh/measure/memory_ledger.h"
+#include "ndmesh/measure/record.h"
+#include "ndmesh/measure/step_clock.h"
+#include "ndmesh/nn/decoder.h"
+#include "ndmesh/parallel/data_parallel.h"
+#include "ndmesh/train/adamw.h"
+#include "ndmesh/train/batches.h"
+#include "ndmesh/train/inputs.h"
+
+namespace ndmesh::train {
+
+/// One rank's training: model, layout, optimizer and data, and one step over them. Every method is
+/// collective: all ranks call the same ones in the same order. One rank's thread.
+class Trainer {
+ public:
+  /// Sees the complete gradients of each step, before clipping, on every rank.
+  using GradientObserver = std::function<void(std::int64_t step, parallel::DataParallel& layout)>;
+
+  /// Builds the model, lays it out and fills it with stored or fresh values. `inputs` and `communicator` must
+  /// outlive it.
+  Trainer(const Inputs& inputs, comm::Communicator& communicator, GradientObserver observer = {});
+
+  /// The next step. RunError on every rank, before any value changes, when the gradient is not finite.
+  measure::StepReport step();
+
+  /// Mean loss over train.eval_batches global batches of data.eval_files, always the same ones.
+  double evaluate();
+
+  /// Writes a Hugging Face folder, whole or not at all, by rank 0.
+  void save_model(const std::filesystem::path& folder);
+
+ private:
+  struct Sums {
+    double loss = 0;
+    std::int64_t valid = 0;
+  };
+  Sums forward_backward(const std::vector<MicroBatch>& batches);
+  double update(std::int64_t step, std::int64_t valid, double lr);
+  std::int64_t count_valid(const std::vector<MicroBatch>& batches);
+  double sum_over_loss_ranks(double value, const char* label);
+  measure::StepReport report(const measure::StepTimes& times) const;
+
+  const Inputs& inputs_;
+  comm::Communicator& communicator_;
+  GradientObserver observer_;
+  measure::MemoryLedger ledger_;
+  measure::LedgerScope ledger_scope_;
+  measure::StepClock clock_;
+  std::shared_ptr<nn::Decoder> model_;
+  std::shared_ptr<parallel::DataParallel> layout_;
+  std::unique_ptr<AdamW> optimizer_;
+  BatchReader reader_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace ndmesh::train
