@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ndmesh/base/error.h"
 #include "ndmesh/layout/layout.h"
 
 namespace ndmesh::layout {
@@ -230,6 +231,15 @@ TEST(ParameterLayouts, FullMeshHoldsEveryElement) {
     }
   }
   EXPECT_NEAR(total, 180240, 1e-6);
+}
+
+TEST(ParameterLayouts, RefuseWhatTheModelCannotBeSplitInto) {
+  try {
+    parameter_layouts(tiny(), Mesh(MeshSizes{.tp = 4, .pp = 6}));
+    FAIL() << "accepted";
+  } catch (const RequestError& error) {
+    EXPECT_EQ(error.problems().size(), 2u);  // 4 ranks for 6 query heads, 6 stages for 5 layers
+  }
 }
 
 }  // namespace

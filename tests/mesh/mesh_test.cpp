@@ -68,7 +68,8 @@ TEST(Mesh, GoldenExpertView) {
       EXPECT_EQ(mesh.coordinate(rank, Axis::pp), expected[3]);
     }
     for (const ExpertAxis axis : all_expert_axes) {
-      EXPECT_EQ(mesh.groups(axis), entry["groups"][std::string(name_of(axis))].get<Groups>()) << name_of(axis);
+      EXPECT_EQ(mesh.groups(axis), entry["groups"][std::string(name_of(axis))].get<Groups>())
+          << name_of(axis);
     }
   }
 }
@@ -82,8 +83,8 @@ TEST(Mesh, ExpertViewCountsTpFastestInAnyOrder) {
   EXPECT_THAT(mesh.groups(ExpertAxis::edp), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
 }
 
-// For random sizes and orders: coordinates and ranks invert each other, groups partition the ranks, and a group is
-// exactly the ranks that agree on all other axes, found here by comparing coordinates.
+// For random sizes and orders: coordinates and ranks invert each other, groups partition the ranks, and a
+// group is exactly the ranks that agree on all other axes, found here by comparing coordinates.
 TEST(Mesh, GroupsAreTheRanksThatDifferOnlyInTheirAxes) {
   std::mt19937 random(7);
   for (int round = 0; round < 60; ++round) {
@@ -132,7 +133,8 @@ TEST(Mesh, RefusesImpossibleSizesAllAtOnce) {
 }
 
 TEST(Mesh, RefusesTooManyRanks) {
-  EXPECT_THAT(message_of([] { Mesh(MeshSizes{.tp = 2, .dp_shard = 1'073'741'824}); }), HasSubstr("2147483647"));
+  EXPECT_THAT(message_of([] { Mesh(MeshSizes{.tp = 2, .dp_shard = 1'073'741'824}); }),
+              HasSubstr("2147483647"));
   // A product that wraps to 0 in 64 bits.
   EXPECT_THROW(Mesh(MeshSizes{.tp = 1LL << 32, .dp_shard = 1LL << 32}), RequestError);
 }

@@ -49,7 +49,8 @@ TEST(Notation, RefusesEverythingWrongAtOnce) {
 }
 
 TEST(Notation, RefusesMalformedText) {
-  for (const char* text : {"", ",", "tp=2,", "2", "tp==2", "tp=2.5", "tp=-1", "tp=99999999999999999999", "tp = 2"}) {
+  for (const char* text :
+       {"", ",", "tp=2,", "2", "tp==2", "tp=2.5", "tp=-1", "tp=99999999999999999999", "tp = 2"}) {
     EXPECT_FALSE(problems_of(text).empty()) << text;
   }
 }
@@ -58,7 +59,8 @@ TEST(Notation, OrderNamesEveryAxisOnce) {
   EXPECT_EQ(parse_order({"pp", "tp", "cp", "dp_shard", "dp_replicate"})[0], Axis::pp);
   EXPECT_EQ(order_problems({"tp", "cp", "dp_shard", "pp"}),
             std::vector<std::string>{"mesh.order: dp_replicate is missing; every axis must be named once"});
-  const std::vector<std::string> problems = order_problems({"tp", "tp", "ep", "cp", "dp_shard", "pp", "dp_replicate"});
+  const std::vector<std::string> problems =
+      order_problems({"tp", "tp", "ep", "cp", "dp_shard", "pp", "dp_replicate"});
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_THAT(problems[0], HasSubstr("tp is named twice"));
   EXPECT_THAT(problems[1], AllOf(HasSubstr("\"ep\""), HasSubstr("the axes are tp, cp, dp_shard")));

@@ -1,6 +1,6 @@
-#include <algorithm>
-
+#include "ndmesh/base/error.h"
 #include "ndmesh/layout/layout.h"
+#include "ndmesh/mesh/rules.h"
 
 namespace ndmesh::layout {
 namespace {
@@ -86,6 +86,9 @@ void derive_axes(ParameterLayout& parameter) {
 
 std::vector<ParameterLayout> parameter_layouts(const ModelSpec& spec, const mesh::Mesh& mesh,
                                                const ParameterRules& rules) {
+  Problems problems;
+  problems.add_all(mesh::broken_rules(mesh::rule_input(spec, mesh.sizes())));
+  problems.raise();
   const AxisSet shard_axes = rules.shard_over_cp ? mesh::shard_axes : AxisSet{Axis::dp_shard};
   std::vector<ParameterLayout> result;
   for (const ParameterSpec& parameter : spec.parameters()) {

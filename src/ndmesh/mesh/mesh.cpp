@@ -10,8 +10,6 @@
 namespace ndmesh::mesh {
 namespace {
 
-constexpr std::int64_t max_world = std::numeric_limits<std::int32_t>::max();
-
 /// The size of each axis, by Axis.
 constexpr std::array<std::int64_t MeshSizes::*, axis_count> member = {
     &MeshSizes::tp, &MeshSizes::cp, &MeshSizes::dp_shard, &MeshSizes::dp_replicate, &MeshSizes::pp};

@@ -94,6 +94,9 @@ struct MeshSizes {
 /// one), a size that is no positive number and an axis named twice.
 MeshSizes parse_mesh(std::string_view text);
 
+/// Most ranks of a mesh.
+inline constexpr std::int64_t max_world = 2'147'483'647;
+
 /// Axes from the fastest-varying rank to the slowest.
 using AxisOrder = std::array<Axis, axis_count>;
 inline constexpr AxisOrder default_order = {Axis::tp, Axis::cp, Axis::dp_shard, Axis::dp_replicate, Axis::pp};
@@ -105,7 +108,7 @@ AxisOrder parse_order(const std::vector<std::string>& names);
 /// cheap, every method is const and safe from any thread. Ranks are 0 .. world() - 1.
 class Mesh {
  public:
-  /// Sizes must be positive and their product at most 2^31 - 1 (RequestError). Folded expert view: the ranks
+  /// Sizes must be positive and their product at most max_world (RequestError). Folded expert view: the ranks
   /// of one pipeline stage, counted tp fastest, then cp, dp_shard, dp_replicate, are cut as etp fastest, then
   /// ep, then edp; dp_replicate * dp_shard * cp * tp must be divisible by ep * etp (RequestError).
   explicit Mesh(MeshSizes sizes, AxisOrder order = default_order);

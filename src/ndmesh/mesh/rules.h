@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ndmesh/mesh/mesh.h"
+#include "ndmesh/model/model_spec.h"
+
+namespace ndmesh::mesh {
+
+/// What cp divides inside attention: the sequence (ring, all-gather) or, by all-to-all, the heads.
+enum class ContextSplit { sequence, heads };
+
+/// How micro-batches are dealt out when a rank has several chunks: in rounds of pp (classic), or in equal
+/// rounds of at least pp (flexible).
+enum class Interleaving { classic, flexible };
+
+/// What the rules look at: plain numbers. A number of 0 is not known, and the rules about it do not apply.
+struct RuleInput {
+  // Model
+  std::int64_t heads = 0;          ///< query heads
+  std::int64_t kv_heads = 0;       ///< key/value heads
+  std::int64_t vocab = 0;          ///< tokens
+  std::int64_t ffn = 0;            ///< width of the feed-forward part
+  std::int64_t layers = 0;         ///< decoder layers
+  std::int64_t max_positions = 0;  ///< longest sequence of the model, in tokens
+  std::int64_t experts = 0;        ///< of one layer; 0 means a dense model, to which the rules do apply
+
+  // Job
+  MeshSizes mesh;
+  std::int64_t global_batch = 0;  ///< batch.global, in sequences
+  std::int64_t micro_batch = 0;   ///< batch.micro
+  std::int64_t seq_len = 0;       ///< batch.seq_len, in tokens
+  ContextSplit context = ContextSplit::sequence;
+  std::int64_t chunks = 1;  ///< pipeline chunks of each rank; more than 1 is interleaved
+  Interleaving interleaving = Interleaving::classic;
+
+  std::optional<std::int64_t> world;  ///< ranks that there are, where known
+};
+
+/// An input with the numbers of `spec` (a dense model) on a mesh; batch and world are left open.
+RuleInput rule_input(const model::ModelSpec& spec, const MeshSizes& mesh);
+
+/// One validity rule, for help and documentation.
+struct Rule {
+  std::string_view name;
+  std::string_view statement;  ///< what must hold
+};
+std::vector<Rule> all_rules();
+
+/// Every rule that `input` breaks, in the order of all_rules, one message each: the offending numbers and the
+/// nearest legal values, in the user's key names. Empty when the mesh is legal. Sizes below 1 are reported,
+/// and then counted as 1 for the other rules.
+std::vector<std::string> broken_rules(const RuleInput& input);
+
+/// What a legal mesh changes or costs without being refused: vocabulary padding, shared KV heads, parts and
+/// stages of unequal size, a large pipeline bubble. One sentence each.
+std::vector<std::string> rule_notes(const RuleInput& input);
+
+/// Tensor-parallel sizes that cut `heads` and `kv_heads` into whole heads, ascending; with `replication` also
+/// those where each KV head is held by tp / kv_heads ranks. None when the query heads are no multiple of the
+/// KV heads.
+std::vector<std::int64_t> legal_tp_sizes(std::int64_t heads, std::int64_t kv_heads, bool replication);
+
+/// Micro-batches of one step on each batch rank; nothing when the batch does not divide or is not known.
+std::optional<std::int64_t> micro_batches(const RuleInput& input);
+
+/// A sequence must be a multiple of this: tp (sequence parallel) times 2 * cp (two pieces for each rank, so
+/// that causal work is balanced), or times cp when attention is split by heads. A packed document needs the
+/// part of cp only.
+std::int64_t sequence_multiple(const MeshSizes& mesh, ContextSplit context);
+
+/// The least multiple of `multiple` that is not below `value`.
+std::int64_t round_up(std::int64_t value, std::int64_t multiple);
+
+/// Whether interleaved chunks can deal out `micro_batches`: a multiple of pp (classic), or of the number of
+/// rounds, max(1, micro_batches / pp) (flexible).
+bool interleaves(std::int64_t micro_batches, std::int64_t pp, Interleaving interleaving);
+
+/// Share of a step in which a pipeline of equal stages waits: (pp - 1) / (micro_batches + pp - 1).
+double pipeline_bubble(std::int64_t pp, std::int64_t micro_batches);
+
+/// dp_shard for `mesh.dp_shard_size: auto`: what `world` leaves beside the other sizes. RequestError when
+/// that is not whole.
+std::int64_t resolve_dp_shard(const MeshSizes& others, std::int64_t world);
+
+}  // namespace ndmesh::mesh
