@@ -62,7 +62,8 @@ void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, co
     torch::autograd::set_history(output, node);
   }
   for (const at::Tensor& tensor : saved) {
-    node->saved.emplace_back(tensor, is_one_of(outputs, tensor));  // saying "output" keeps the graph free of a cycle
+    node->saved.emplace_back(tensor,
+                             is_one_of(outputs, tensor));  // saying "output" keeps the graph free of a cycle
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -9,6 +10,9 @@
 namespace ndmesh::nn {
 
 using Tensors = std::vector<at::Tensor>;
+
+/// While it lives, operators on this thread record nothing, not even what is a view of what.
+using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
 
 /// Which inputs of an operator need a gradient in this backward pass.
 class Needs {
@@ -20,14 +24,16 @@ class Needs {
   std::function<bool(std::size_t)> test_;
 };
 
-/// Backward of an operator: (saved, gradients of the outputs, needs) -> gradients of the inputs, in order. An incoming
-/// gradient may be undefined, which means zero; an outgoing one may be left undefined where needs(i) is false.
+/// Backward of an operator: (saved, gradients of the outputs, needs) -> gradients of the inputs, in order. An
+/// incoming gradient may be undefined, which means zero; an outgoing one may be left undefined where needs(i)
+/// is false.
 using Backward = std::function<Tensors(const Tensors& saved, const Tensors& grads, const Needs& needs)>;
 
-/// Makes `outputs`, computed without autograd and fresh (no aliases of inputs), differentiable functions of `inputs`: their
-/// backward is `backward`, called on the thread that runs the backward pass, with the tensors of `saved` as they were (a
-/// change in place in between throws). With gradients off, or when no input needs one, nothing happens and nothing is saved.
-/// The one place where ndmesh makes autograd nodes of operators.
-void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved, Backward backward);
+/// Makes `outputs`, computed without autograd and fresh (no aliases of inputs), differentiable functions of
+/// `inputs`: their backward is `backward`, called on the thread that runs the backward pass, with the tensors
+/// of `saved` as they were (a change in place in between throws). With gradients off, or when no input needs
+/// one, nothing happens and nothing is saved. The one place where ndmesh makes autograd nodes of operators.
+void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
+            Backward backward);
 
 }  // namespace ndmesh::nn

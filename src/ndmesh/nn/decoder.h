@@ -10,9 +10,9 @@
 #include "ndmesh/nn/kv_cache.h"
 #include "ndmesh/nn/ports.h"
 
-/// The decoder-only transformer. Parameter names are Hugging Face's. No module here holds a collective; strategies act at
-/// the ports. Modules are made with parameters that have a shape but no memory (nn/parameter.h): a strategy gives them
-/// memory, the initialiser or a checkpoint their values.
+/// The decoder-only transformer. Parameter names are Hugging Face's. No module here holds a collective;
+/// strategies act at the ports. Modules are made with parameters that have a shape but no memory
+/// (nn/parameter.h): a strategy gives them memory, the initialiser or a checkpoint their values.
 namespace ndmesh::nn {
 
 /// A parameter-holding linear, bias undefined when absent.
@@ -30,7 +30,8 @@ struct RmsNorm : torch::nn::Module {
   double eps;
 };
 
-/// Rotary tables of the positions 0 .. length - 1, float32 or float64, grown on demand.
+/// Rotary tables of the positions 0 .. length - 1, computed in float64 and kept as float32 (float64 for a
+/// float64 model), grown on demand. Frequencies and their scaling (none, linear, llama3) as in Transformers.
 class RotaryTable {
  public:
   RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype);
@@ -41,13 +42,15 @@ class RotaryTable {
   Tables range(std::int64_t start, std::int64_t length);
 
  private:
-  at::Tensor frequencies_;
+  at::ScalarType dtype_;
+  at::Tensor frequencies_;  ///< radians per position, [D2]
   Tables all_;
 };
 
 struct Attention : torch::nn::Module {
   Attention(const model::ModelSpec& spec, at::ScalarType dtype);
-  at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache, std::int64_t layer);
+  at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
+                     std::int64_t layer);
   Port column_in;  ///< what q, k and v read
   Port row_out;    ///< what o_proj gives
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
@@ -72,24 +75,34 @@ struct Block : torch::nn::Module, Unit {
   std::int64_t layer;
 };
 
+struct Embedding : torch::nn::Module {
+  Embedding(std::int64_t vocab, std::int64_t hidden, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& ids_BS) const;
+  at::Tensor weight;
+};
+
 /// What Hugging Face calls `model`: everything but the head.
 struct Trunk : torch::nn::Module {
   Trunk(const model::ModelSpec& spec, at::ScalarType dtype);
-  at::Tensor embed_weight;
+  std::shared_ptr<Embedding> embed_tokens;
   std::vector<std::shared_ptr<Block>> blocks;
   std::shared_ptr<RmsNorm> norm;
 };
 
-/// The whole model; the root unit of sharding.
+/// The whole model; the root unit of sharding: `enter` sees the ids, `leave` the loss or the logits.
 class Decoder : public torch::nn::Module, public Unit {
  public:
+  /// `dtype`: float64, float32 or bfloat16.
   Decoder(const model::ModelSpec& spec, at::ScalarType dtype);
 
-  /// Sum of token losses times `scale`, differentiable; logits exist `loss_chunk` tokens at a time. targets_BS may hold
-  /// nn::ignored.
-  at::Tensor loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale, std::int64_t loss_chunk);
+  /// Sum of token losses times `scale`, differentiable; logits exist `loss_chunk` tokens at a time.
+  /// targets_BS may hold nn::ignored. RunError when a token is outside of the vocabulary, or the sequence is
+  /// longer than the model's sliding window (which is not built; up to that length it has no effect).
+  at::Tensor loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale,
+                  std::int64_t loss_chunk);
 
-  /// Logits of every position; with a cache, ids continue what it holds. For generation, evaluation and tests.
+  /// Logits of every position; with a cache, ids continue what it holds, and there are no gradients. For
+  /// generation, evaluation and tests.
   at::Tensor logits(const at::Tensor& ids_BS, KvCache* cache = nullptr);
 
   const model::ModelSpec& spec() const { return spec_; }

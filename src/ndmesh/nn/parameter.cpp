@@ -6,12 +6,15 @@
 namespace ndmesh::nn {
 namespace {
 
-c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
 
 }  // namespace
 
 at::Tensor unmaterialised(at::IntArrayRef shape, at::ScalarType dtype) {
-  const std::int64_t bytes = c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t bytes =
+      c10::multiply_integers(shape) * static_cast<std::int64_t>(c10::elementSize(dtype));
   // An empty tensor is given a storage of the full size that has no memory behind it.
   auto storage = c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, at::kCPU),
                               c10::GetAllocator(at::kCPU), /*resizable=*/false);
@@ -22,12 +25,15 @@ at::Tensor unmaterialised(at::IntArrayRef shape, at::ScalarType dtype) {
   return tensor.set_requires_grad(true);
 }
 
-bool has_memory(const at::Tensor& tensor) { return tensor.numel() == 0 || storage_of(tensor)->data_ptr().get() != nullptr; }
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.numel() == 0 || storage_of(tensor)->data_ptr().get() != nullptr;
+}
 
 void drop_memory(const at::Tensor& tensor, std::string why) {
   c10::StorageImpl* storage = storage_of(tensor);
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));  // the size stays: views remain valid
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));  // without it a read would crash
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      std::move(why));  // without it a read would crash
 }
 
 void take_memory(const at::Tensor& tensor) {

@@ -8,8 +8,8 @@
 
 namespace ndmesh::nn {
 
-/// A named place in a module where a strategy may act on the tensor that passes. Nothing attached: the tensor passes
-/// untouched at the cost of one test. Attach before the first forward, from the rank's own thread.
+/// A named place in a module where a strategy may act on the tensor that passes. Nothing attached: the tensor
+/// passes untouched at the cost of one test. Attach before the first forward, from the rank's own thread.
 class Port {
  public:
   using Action = std::function<at::Tensor(const at::Tensor&)>;

@@ -1,0 +1,47 @@
+#include <ATen/Functions.h>
+
+#include "ndmesh/nn/autograd.h"
+#include "ndmesh/nn/functional.h"
+#include "ndmesh/nn/kernels.h"
+
+namespace ndmesh::nn {
+namespace {
+
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t past) {
+  TORCH_CHECK(q.dim() == 4 && k.dim() == 4 && k.sizes() == v.sizes() && q.size(0) == k.size(0) &&
+                  q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
+              "attention: q of shape ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
+              "; batch and head size agree, and heads are a multiple of key/value heads");
+  TORCH_CHECK(past >= 0 && k.size(1) == past + q.size(1), "attention: ", k.size(1), " keys for ", past,
+              " past and ", q.size(1), " new positions");
+  const bool differentiable =
+      at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
+  TORCH_CHECK(past == 0 || !differentiable, "attention over past keys is for generation: it has no gradient");
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
+                     std::int64_t past) {
+  check(q_BSND, k_BSKD, v_BSKD, past);
+  Kernels::Attended result;
+  {
+    const WithoutAutograd plain;
+    result = kernels_for(q_BSND).attention(q_BSND, k_BSKD, v_BSKD, past);
+  }
+  Tensors out = {result.out_BSND};
+  attach("attention", {q_BSND, k_BSKD, v_BSKD}, out,
+         {q_BSND, k_BSKD, v_BSKD, result.out_BSND, result.lse_BNS},
+         [](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(3);
+           }
+           const WithoutAutograd plain;
+           const auto [dq, dk, dv] = kernels_for(saved[0]).attention_backward(saved[0], saved[1], saved[2],
+                                                                              {saved[3], saved[4]}, grads[0]);
+           return {dq, dk, dv};
+         });
+  return out[0];
+}
+
+}  // namespace ndmesh::nn

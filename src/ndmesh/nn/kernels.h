@@ -1,0 +1,83 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+/// What the operators compute, without autograd: forward and backward, as tensors. Shapes as in functional.h.
+namespace ndmesh::nn {
+
+/// float64 for float64, otherwise float32: in what statistics and tables are kept.
+at::ScalarType wide_dtype(at::ScalarType dtype);
+
+/// One implementation for a kind of device. Tensors are dense unless said otherwise; results are new, unless
+/// "in place".
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  struct Normed {
+    at::Tensor sum;     ///< x + y, undefined without y
+    at::Tensor normed;  ///< norm(sum) * weight
+    at::Tensor rstd;    ///< [rows], wide dtype
+  };
+  /// y may be undefined: then x itself is normed.
+  virtual Normed rms_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                          double eps) const = 0;
+
+  struct NormGradients {
+    at::Tensor dx;       ///< includes dsum
+    at::Tensor dweight;  ///< of the dtype of weight, summed over rows in wide dtype, in an order that threads
+                         ///< do not change
+  };
+  struct NormBackward {
+    at::Tensor x;  ///< what was normed
+    at::Tensor weight;
+    at::Tensor rstd;
+    at::Tensor dnormed;
+    at::Tensor dsum;  ///< the other gradient of x; may be undefined
+  };
+  /// What is not wanted stays undefined.
+  virtual NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const = 0;
+
+  virtual at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) const = 0;
+  /// (dgate, dup)
+  virtual std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
+                                                            const at::Tensor& dout) const = 0;
+
+  /// sign 1 rotates forward, -1 back.
+  virtual at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2,
+                            int sign) const = 0;
+
+  struct Attended {
+    at::Tensor out_BSND;
+    at::Tensor lse_BNS;
+  };
+  /// Causal attention over `past` earlier keys and the queries' own; strided q, k, v will do.
+  virtual Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
+                             std::int64_t past) const = 0;
+  /// (dq, dk, dv) where nothing was past.
+  virtual std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
+      const at::Tensor& dout_BSND) const = 0;
+
+  /// [vocab, H]: row ids[t] is the sum of the rows t of dout.
+  virtual at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,
+                                        std::int64_t vocab) const = 0;
+
+  /// Sum over rows of log-sum-exp(row) - row[target], float64 [1]. With `gradient`, logits_TV are replaced by
+  /// their gradient times `scale`. Rows whose target is `ignored` count nothing and have gradient 0.
+  virtual at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T, double scale,
+                                   bool gradient) const = 0;
+};
+
+/// Own loops (cpu_kernels.h) and libtorch's flash attention for CPUs.
+const Kernels& cpu_kernels();
+/// Plain libtorch operators, for any device.
+const Kernels& composite_kernels();
+
+/// The choice for the device of `tensor`: the one place in nn that asks.
+const Kernels& kernels_for(const at::Tensor& tensor);
+
+}  // namespace ndmesh::nn

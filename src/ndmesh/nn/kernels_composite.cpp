@@ -1,0 +1,138 @@
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/functional.h"
+#include "ndmesh/nn/kernels.h"
+
+namespace ndmesh::nn {
+namespace {
+
+at::Tensor wide(const at::Tensor& t) {
+  return t.to(wide_dtype(t.scalar_type()));
+}
+
+/// Repeats each key/value head for its queries, moves heads to the front: BSKD -> BNSD.
+at::Tensor heads_first(const at::Tensor& k_BSKD, std::int64_t heads) {
+  return wide(k_BSKD).repeat_interleave(heads / k_BSKD.size(2), 2).transpose(1, 2);
+}
+
+/// The gradient of heads_first: sums over the queries of each key/value head.
+at::Tensor heads_last(const at::Tensor& dk_BNSD, const at::Tensor& k_BSKD) {
+  const at::Tensor grouped = dk_BNSD.transpose(1, 2).unflatten(2, {k_BSKD.size(2), -1});
+  return grouped.sum(3).to(k_BSKD.scalar_type()).contiguous();
+}
+
+at::Tensor scores(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, std::int64_t past) {
+  const at::Tensor k = heads_first(k_BSKD, q_BSND.size(2));
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q_BSND.size(3)));
+  const at::Tensor raw = at::matmul(wide(q_BSND).transpose(1, 2), k.transpose(2, 3)) * scale;
+  const at::Tensor later =
+      at::ones({raw.size(2), raw.size(3)}, raw.options().dtype(at::kBool)).triu(past + 1);
+  return raw.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+class CompositeKernels final : public Kernels {
+ public:
+  Normed rms_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
+                  double eps) const override {
+    const at::Tensor sum = y.defined() ? x + y : x;
+    const at::Tensor s = wide(sum);
+    const at::Tensor rstd = (s.square().mean(-1, true) + eps).rsqrt();
+    const at::Tensor normed = (s * rstd * wide(weight)).to(x.scalar_type());
+    return {y.defined() ? sum : at::Tensor(), normed, rstd.flatten()};
+  }
+
+  NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
+    const at::Tensor rstd = in.rstd.unsqueeze(1);
+    const at::Tensor x_hat = wide(in.x).reshape({-1, in.x.size(-1)}) * rstd;
+    const at::Tensor dnormed = wide(in.dnormed).reshape(x_hat.sizes());
+    NormGradients result;
+    if (want_dx) {
+      const at::Tensor direct = dnormed * wide(in.weight);
+      const at::Tensor dx = (rstd * (direct - x_hat * (direct * x_hat).mean(1, true))).view_as(in.x);
+      result.dx = (in.dsum.defined() ? dx + wide(in.dsum) : dx).to(in.x.scalar_type());
+    }
+    if (want_dweight) {
+      const MemoryScope scope(MemoryCategory::buffers);
+      result.dweight = (dnormed * x_hat).sum(0).to(in.weight.scalar_type());
+    }
+    return result;
+  }
+
+  at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) const override {
+    return (at::silu(wide(gate)) * wide(up)).to(gate.scalar_type());
+  }
+
+  std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate_any, const at::Tensor& up,
+                                                    const at::Tensor& dout) const override {
+    const at::Tensor gate = wide(gate_any);
+    const at::Tensor dup = wide(dout) * at::silu(gate);
+    const at::Tensor dgate = at::silu_backward(wide(dout) * wide(up), gate);
+    return {dgate.to(gate_any.scalar_type()), dup.to(gate_any.scalar_type())};
+  }
+
+  at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2,
+                    int sign) const override {
+    const auto halves = wide(x).chunk(2, -1);
+    const at::Tensor cos = cos_SD2.unsqueeze(1);
+    const at::Tensor sin = sin_SD2.unsqueeze(1) * sign;
+    return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1)
+        .to(x.scalar_type());
+  }
+
+  Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
+                     std::int64_t past) const override {
+    const at::Tensor s = scores(q_BSND, k_BSKD, past);
+    const at::Tensor out = at::matmul(at::softmax(s, -1), heads_first(v_BSKD, q_BSND.size(2)));
+    return {out.transpose(1, 2).to(q_BSND.scalar_type()).contiguous(), at::logsumexp(s, -1)};
+  }
+
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
+      const at::Tensor& dout_BSND) const override {
+    const std::int64_t heads = q_BSND.size(2);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(q_BSND.size(3)));
+    const at::Tensor p = (scores(q_BSND, k_BSKD, 0) - forward.lse_BNS.unsqueeze(-1)).exp();
+    const at::Tensor dout = wide(dout_BSND).transpose(1, 2);
+    const at::Tensor along = (dout * wide(forward.out_BSND).transpose(1, 2)).sum(-1, true);
+    const at::Tensor ds = p * (at::matmul(dout, heads_first(v_BSKD, heads).transpose(2, 3)) - along) * scale;
+    const at::Tensor dq = at::matmul(ds, heads_first(k_BSKD, heads)).transpose(1, 2);
+    const at::Tensor dk = at::matmul(ds.transpose(2, 3), wide(q_BSND).transpose(1, 2));
+    const at::Tensor dv = at::matmul(p.transpose(2, 3), dout);
+    return {dq.to(q_BSND.scalar_type()).contiguous(), heads_last(dk, k_BSKD), heads_last(dv, v_BSKD)};
+  }
+
+  at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,
+                                std::int64_t vocab) const override {
+    const at::Tensor rows = wide(dout).flatten(0, -2);
+    return at::zeros({vocab, rows.size(1)}, rows.options())
+        .index_add_(0, ids.flatten(), rows)
+        .to(dout.scalar_type());
+  }
+
+  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T, double scale,
+                           bool gradient) const override {
+    const at::Tensor valid = targets_T.ne(ignored).unsqueeze(1);
+    const at::Tensor target = targets_T.clamp_min(0).unsqueeze(1);
+    const at::Tensor log_p = at::log_softmax(wide(logits_TV), 1);
+    const at::Tensor loss = -log_p.gather(1, target).masked_fill(~valid, 0).sum(at::kDouble);
+    if (gradient) {
+      const at::Tensor minus_one = at::full({}, -1.0, log_p.options()).expand_as(target);
+      logits_TV.copy_((log_p.exp().scatter_add(1, target, minus_one) * scale).masked_fill(~valid, 0));
+    }
+    return loss;
+  }
+};
+
+}  // namespace
+
+const Kernels& composite_kernels() {
+  static const CompositeKernels kernels;
+  return kernels;
+}
+
+}  // namespace ndmesh::nn

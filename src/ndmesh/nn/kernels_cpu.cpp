@@ -1,0 +1,253 @@
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/cpu_kernels.h"
+#include "ndmesh/nn/kernels.h"
+
+namespace ndmesh::nn {
+namespace {
+
+/// Calls f(T{}) with the number type that `dtype` has in cpu_kernels.h.
+template <typename F>
+auto with_type(at::ScalarType dtype, const F& f) {
+  switch (dtype) {
+    case at::kDouble:
+      return f(double{});
+    case at::kFloat:
+      return f(float{});
+    case at::kBFloat16:
+      return f(cpu::Bf16{});
+    default:
+      TORCH_CHECK(false, "operators compute in float64, float32 or bfloat16, not in ", dtype);
+  }
+}
+
+template <typename T>
+T* pointer(const at::Tensor& t) {
+  return t.defined() ? static_cast<T*>(t.mutable_data_ptr()) : nullptr;
+}
+
+template <typename T>
+const T* reader(const at::Tensor& t) {
+  return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;
+}
+
+at::Tensor dense(const at::Tensor& t) {
+  return t.defined() ? t.contiguous() : t;
+}
+
+/// Runs a kernel over `rows` of `size` elements, on as many threads as the calling thread may use.
+template <typename Kernel>
+void run_rows(const Kernel& kernel, std::int64_t rows, std::int64_t size) {
+  constexpr std::int64_t elements_a_task = 32768;
+  const std::int64_t grain = std::max<std::int64_t>(1, elements_a_task / std::max<std::int64_t>(1, size));
+  at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) { kernel.run({begin, end}); });
+}
+
+/// Positions sorted by their id, equal ids in order, and where each run of equal ids starts (with the end as
+/// last).
+struct IdRuns {
+  std::vector<std::int64_t> order;
+  std::vector<std::int64_t> starts;
+};
+
+IdRuns runs_of(const std::int64_t* ids, std::int64_t count) {
+  IdRuns runs;
+  runs.order.resize(static_cast<std::size_t>(count));
+  std::iota(runs.order.begin(), runs.order.end(), 0);
+  std::sort(runs.order.begin(), runs.order.end(),
+            [&](std::int64_t a, std::int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (i == 0 || ids[runs.order[at]] != ids[runs.order[at - 1]]) {
+      runs.starts.push_back(i);
+    }
+  }
+  runs.starts.push_back(count);
+  return runs;
+}
+
+class CpuKernels final : public Kernels {
+ public:
+  Normed rms_norm(const at::Tensor& x_any, const at::Tensor& y_any, const at::Tensor& weight,
+                  double eps) const override {
+    const at::Tensor x = dense(x_any);
+    const at::Tensor y = dense(y_any);
+    const std::int64_t size = x.size(-1);
+    const std::int64_t rows = size == 0 ? 0 : x.numel() / size;
+    Normed result;
+    result.sum = y.defined() ? at::empty_like(x) : at::Tensor();
+    result.normed = at::empty_like(x);
+    result.rstd = at::empty({rows}, x.options().dtype(wide_dtype(x.scalar_type())));
+    with_type(x.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      run_rows(
+          cpu::RmsNormForward<T>{reader<T>(x), reader<T>(y), reader<T>(weight), pointer<T>(result.sum),
+                                 pointer<T>(result.normed), pointer<cpu::Wide<T>>(result.rstd), size, eps},
+          rows, size);
+    });
+    return result;
+  }
+
+  NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
+    const at::Tensor x = dense(in.x);
+    const at::Tensor dnormed = dense(in.dnormed);
+    const at::Tensor dsum = dense(in.dsum);
+    const std::int64_t size = x.size(-1);
+    const std::int64_t rows = in.rstd.numel();
+    // Each block of rows sums its own part of dweight, so that the result does not depend on the threads.
+    constexpr std::int64_t rows_a_block = 128;
+    const std::int64_t blocks = (rows + rows_a_block - 1) / rows_a_block;
+    NormGradients result;
+    result.dx = want_dx ? at::empty_like(x) : at::Tensor();
+    at::Tensor parts;
+    if (want_dweight) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      parts = at::zeros({blocks, size}, in.rstd.options());
+    }
+    with_type(x.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      cpu::RmsNormBackward<T> kernel{reader<T>(x),
+                                     reader<T>(in.weight),
+                                     reader<cpu::Wide<T>>(in.rstd),
+                                     reader<T>(dnormed),
+                                     reader<T>(dsum),
+                                     pointer<T>(result.dx),
+                                     nullptr,
+                                     size};
+      at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+        cpu::RmsNormBackward<T> part = kernel;
+        for (std::int64_t block = begin; block < end; ++block) {
+          part.dweight = want_dweight ? pointer<cpu::Wide<T>>(parts) + block * size : nullptr;
+          part.run({block * rows_a_block, std::min(rows, (block + 1) * rows_a_block)});
+        }
+      });
+    });
+    if (want_dweight) {
+      const MemoryScope scope(MemoryCategory::buffers);
+      result.dweight = parts.sum(0).to(in.weight.scalar_type());
+    }
+    return result;
+  }
+
+  at::Tensor swiglu(const at::Tensor& gate_any, const at::Tensor& up_any) const override {
+    const at::Tensor gate = dense(gate_any);
+    const at::Tensor up = dense(up_any);
+    at::Tensor out = at::empty_like(gate);
+    with_type(gate.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      run_rows(cpu::SwigluForward<T>{reader<T>(gate), reader<T>(up), pointer<T>(out)}, gate.numel(), 1);
+    });
+    return out;
+  }
+
+  std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate_any, const at::Tensor& up_any,
+                                                    const at::Tensor& dout_any) const override {
+    const at::Tensor gate = dense(gate_any);
+    const at::Tensor up = dense(up_any);
+    const at::Tensor dout = dense(dout_any);
+    at::Tensor dgate = at::empty_like(gate);
+    at::Tensor dup = at::empty_like(gate);
+    with_type(gate.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      run_rows(cpu::SwigluBackward<T>{reader<T>(gate), reader<T>(up), reader<T>(dout), pointer<T>(dgate),
+                                      pointer<T>(dup)},
+               gate.numel(), 1);
+    });
+    return {dgate, dup};
+  }
+
+  at::Tensor rotate(const at::Tensor& x_any, const at::Tensor& cos_any, const at::Tensor& sin_any,
+                    int sign) const override {
+    const at::Tensor x = dense(x_any);
+    const at::Tensor cos = dense(cos_any);
+    const at::Tensor sin = dense(sin_any);
+    at::Tensor out = at::empty_like(x);
+    with_type(x.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      using W = cpu::Wide<T>;
+      const std::int64_t row = x.size(2) * x.size(3);
+      run_rows(cpu::Rotate<T>{reader<T>(x), reader<W>(cos), reader<W>(sin), pointer<T>(out), x.size(2),
+                              x.size(3) / 2, x.size(1), static_cast<W>(sign)},
+               x.size(0) * x.size(1), row);
+    });
+    return out;
+  }
+
+  Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
+                     std::int64_t past) const override {
+    const std::int64_t queries = q_BSND.size(1);
+    const bool from_start = past == 0;  // the kernel's own causal mask is aligned to the first key
+    std::optional<at::Tensor> mask;
+    if (!from_start && queries > 1) {
+      mask = at::full({queries, past + queries}, -std::numeric_limits<double>::infinity(), q_BSND.options())
+                 .triu(past + 1);
+    }
+    const at::AutoDispatchBelowADInplaceOrView
+        plain;  // transposes below are no views to autograd, so nothing is kept
+    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2), v_BSKD.transpose(1, 2), 0.0, from_start, mask);
+    return {out.transpose(1, 2).contiguous(), lse};
+  }
+
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
+      const at::Tensor& dout_BSND) const override {
+    const at::AutoDispatchBelowADInplaceOrView plain;
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dout_BSND.contiguous().transpose(1, 2), q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2),
+        v_BSKD.transpose(1, 2), forward.out_BSND.transpose(1, 2), forward.lse_BNS, 0.0, true);
+    return {dq.transpose(1, 2).contiguous(), dk.transpose(1, 2).contiguous(),
+            dv.transpose(1, 2).contiguous()};
+  }
+
+  at::Tensor embedding_gradient(const at::Tensor& ids_any, const at::Tensor& dout_any,
+                                std::int64_t vocab) const override {
+    const at::Tensor ids = dense(ids_any);
+    const at::Tensor dout = dense(dout_any);
+    const std::int64_t size = dout.size(-1);
+    const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+    at::Tensor dtable = at::zeros({vocab, size}, dout.options());
+    const IdRuns runs = runs_of(id, ids.numel());
+    with_type(dout.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      const auto count = static_cast<std::int64_t>(runs.starts.size()) - 1;
+      at::parallel_for(0, count, 16, [&](std::int64_t begin, std::int64_t end) {
+        std::vector<cpu::Wide<T>> sum(static_cast<std::size_t>(size));
+        const cpu::EmbeddingGradient<T> kernel{reader<T>(dout),    id,  runs.order.data(), sum.data(),
+                                               pointer<T>(dtable), size};
+        kernel.run(
+            {runs.starts[static_cast<std::size_t>(begin)], runs.starts[static_cast<std::size_t>(end)]});
+      });
+    });
+    return dtable;
+  }
+
+  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_any, double scale,
+                           bool gradient) const override {
+    const at::Tensor targets = dense(targets_any);
+    std::vector<double> losses(static_cast<std::size_t>(targets.numel()));
+    with_type(logits_TV.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      run_rows(cpu::CrossEntropy<T>{pointer<T>(logits_TV), targets.const_data_ptr<std::int64_t>(),
+                                    losses.data(), logits_TV.size(1), scale, gradient},
+               logits_TV.size(0), logits_TV.size(1));
+    });
+    return at::full({}, std::accumulate(losses.begin(), losses.end(), 0.0), at::kDouble);
+  }
+};
+
+}  // namespace
+
+const Kernels& cpu_kernels() {
+  static const CpuKernels kernels;
+  return kernels;
+}
+
+}  // namespace ndmesh::nn
