@@ -88,7 +88,9 @@ class Reader {
 
   Job take() {
     if (!job_.model.path.empty() && !job_.model.preset.empty()) {
-      problems_.add("model.path and model.preset are both given; keep one of them");
+      problems_.add(
+          "model.path and model.preset are both given; keep one of them (the override model.path=\"\" unsets "
+          "a path)");
     }
     problems_.raise();
     return std::move(job_);

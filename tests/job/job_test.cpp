@@ -1,0 +1,394 @@
+#include "ndmesh/job/job.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/job/yaml.h"
+#include "ndmesh/model/config.h"
+
+namespace ndmesh::job {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Job parse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  return parse_job(yaml, "runs/a.yaml", overrides);
+}
+
+std::vector<std::string> problems_of(const std::string& yaml,
+                                     const std::vector<std::string>& overrides = {}) {
+  try {
+    parse(yaml, overrides);
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+  return {};
+}
+
+std::string problem_of(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const std::vector<std::string> problems = problems_of(yaml, overrides);
+  return problems.size() == 1 ? problems.front() : std::to_string(problems.size()) + " problems";
+}
+
+const char* const full_job = R"(
+model: {path: models/tiny}                   # a Hugging Face folder
+data: {files: [text.u16], format: u16, shuffle: false}
+batch: {global: 8, micro: 2, seq_len: 256}
+mesh: {dp_shard_size: 2, tp_size: 2, pp_size: 1, cp_size: 1, dp_replicate_size: 1, ep_size: 1, etp_size: 1}
+shard: {zero: 3, unit: block, reshard: true, prefetch: 1, offload: none}
+recompute: {policy: none}
+precision: {dtype: float64}
+optimizer: {name: adamw, lr: 3e-4, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 0.1}
+lr_schedule: {name: constant}
+train: {steps: 5, clip: 1.0}
+pipeline: {schedule: 1f1b}
+context: {kind: ring}
+expert: {placement: folded}
+tensor: {}
+adapter:
+run: {transport: threads, device: cpu, threads: 1, seed: 1}
+cluster: 8xH100-SXM
+plan: {task: train, headroom: 0.05}
+)";
+
+TEST(Job, ReadsEveryKey) {
+  const Job job = parse(full_job);
+  EXPECT_EQ(job.name, "a");
+  EXPECT_EQ(job.model.path, "models/tiny");
+  EXPECT_THAT(job.data.files, ElementsAre("text.u16"));
+  EXPECT_EQ(job.data.format, DataFormat::u16);
+  EXPECT_FALSE(job.data.shuffle);
+  EXPECT_EQ(job.batch.global, 8);
+  EXPECT_EQ(job.batch.micro, 2);
+  EXPECT_EQ(job.mesh, (mesh::MeshSizes{.tp = 2, .dp_shard = 2}));
+  EXPECT_EQ(job.shard.offload, Offload::none);
+  EXPECT_EQ(job.dtype, DType::float64);
+  EXPECT_EQ(job.optimizer.lr, 3e-4);
+  EXPECT_EQ(job.optimizer.beta1, 0.9);
+  EXPECT_EQ(job.optimizer.beta2, 0.95);
+  EXPECT_EQ(job.optimizer.eps, 1e-8);
+  EXPECT_EQ(job.train.steps, 5);
+  EXPECT_EQ(job.run.threads, 1);
+}
+
+TEST(Job, KnowsWhatWasGivenAndWhatIsNotRead) {
+  const Job job =
+      parse("train: {steps: 5}\ncluster: {nodes: 2}\nplan: {task: train}\n", {"train.steps=6", "run.seed=3"});
+  EXPECT_THAT(job.given, ElementsAre("train.steps", "cluster", "plan.task", "run.seed"));
+  EXPECT_THAT(job.warnings,
+              ElementsAre(HasSubstr("cluster is not read"), HasSubstr("plan.task is not read")));
+  EXPECT_EQ(job.train.steps, 6);
+}
+
+TEST(Job, AnEmptyFileIsAllDefaults) {
+  EXPECT_EQ(resolved_yaml(parse("")), resolved_yaml(Job{}));
+  EXPECT_EQ(resolved_yaml(parse("# nothing\n")), resolved_yaml(Job{}));
+  EXPECT_EQ(parse("").batch.global, 8);
+  EXPECT_TRUE(parse("").given.empty());
+}
+
+TEST(Job, OverridesLieOverTheFile) {
+  const Job job = parse(full_job, {"mesh.tp_size=1", "optimizer.betas=[0.8, 0.99]", "data.files=[a, b]",
+                                   "precision.dtype=bfloat16", "model.path=\"\"", "model.preset=llama-1m"});
+  EXPECT_EQ(job.mesh.tp, 1);
+  EXPECT_EQ(job.optimizer.beta1, 0.8);
+  EXPECT_THAT(job.data.files, ElementsAre("a", "b"));
+  EXPECT_EQ(job.dtype, DType::bfloat16);
+}
+
+TEST(Job, ResolvedJobIsReadBackToTheSame) {
+  Job job = parse(full_job);
+  job.model.path = "a folder: \"with\" # odd \\ characters\n";
+  job.data.files = {"true", "12", "- a", "", "[x]", "\xc3\xa9"};
+  job.optimizer.lr = 1.0 / 3;
+  job.mesh_order = {mesh::Axis::pp, mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_shard,
+                    mesh::Axis::dp_replicate};
+  job.pipeline.schedule = "zb-v";
+  const std::string text = resolved_yaml(job);
+  const Job again = parse(text);
+  EXPECT_EQ(again.model.path, job.model.path);
+  EXPECT_EQ(again.data.files, job.data.files);
+  EXPECT_EQ(again.optimizer.lr, job.optimizer.lr);
+  EXPECT_EQ(again.mesh_order, job.mesh_order);
+  EXPECT_EQ(resolved_yaml(again), text);
+  EXPECT_EQ(again.given.size(), all_keys().size());
+}
+
+TEST(Job, UnknownKeysAreRefusedWithTheNearest) {
+  EXPECT_THAT(problem_of("mesh: {tp_sise: 2}"),
+              HasSubstr("line 1: unknown key \"mesh.tp_sise\"; did you mean mesh.tp_size?"));
+  EXPECT_THAT(problem_of("mesh: {tp: 2}"), HasSubstr("did you mean mesh.tp_size?"));
+  EXPECT_THAT(problem_of("train: {lr: 0.1}"), HasSubstr("did you mean optimizer.lr?"));
+  EXPECT_THAT(problem_of("mehs: {tp_size: 2}"), HasSubstr("unknown section \"mehs\"; did you mean mesh?"));
+  EXPECT_THAT(problem_of("mesh.tp_size: 2"), HasSubstr("write mesh: {tp_size: ...}"));
+  EXPECT_THAT(problem_of("", {"mesh.tp_sise=2"}), HasSubstr("did you mean mesh.tp_size?"));
+  EXPECT_THAT(problem_of("tensor: {sequence: true}"), HasSubstr("Not built yet"));
+  EXPECT_THAT(problem_of("adapter: {kind: lora}"), HasSubstr("Not built yet"));
+}
+
+TEST(Job, PartsThatAreNotBuiltAreRefusedByName) {
+  for (const auto& [yaml, what] : std::vector<std::pair<std::string, std::string>>{
+           {"recompute: {policy: full}", "recompute.policy full is not built yet; allowed: none"},
+           {"recompute: {policy: {every: 2}}", "recompute.policy every is not built yet; allowed: none"},
+           {"recompute: {policy: selective}", "selective is not built yet"},
+           {"shard: {zero: 1}", "shard.zero 1 is not built yet; allowed: 0, 3"},
+           {"shard: {zero: 2}", "shard.zero 2 is not built yet"},
+           {"shard: {unit: part}", "shard.unit part is not built yet; allowed: block"},
+           {"shard: {offload: optimizer}", "shard.offload optimizer is not built yet; allowed: none"},
+           {"shard: {offload: all}", "all is not built yet"},
+           {"run: {transport: mpi}", "run.transport mpi is not built yet; allowed: threads"},
+           {"run: {transport: nccl}", "nccl is not built yet"},
+           {"run: {transport: meta}", "meta is not built yet"},
+           {"run: {device: cuda}", "run.device cuda is not built yet; allowed: cpu"},
+           {"optimizer: {name: sgd}", "optimizer.name sgd is not built yet; allowed: adamw"},
+           {"data: {format: jsonl}", "data.format jsonl is not built yet; allowed: text, u16, bin"},
+           {"data: {format: megatron}", "megatron is not built yet"},
+           {"expert: {placement: independent}", "independent is not built yet; allowed: folded"},
+           {"precision: {dtype: float16}", "float16 is not built yet"}}) {
+    EXPECT_THAT(problem_of(yaml), HasSubstr(what)) << yaml;
+  }
+}
+
+TEST(Job, WrongTypesAndRangesAreRefused) {
+  for (const auto& [yaml, what] : std::vector<std::pair<std::string, std::string>>{
+           {"batch: {global: 0}", "batch.global is \"0\"; allowed: an integer, 1 to"},
+           {"batch: {global: -4}", "is \"-4\""},
+           {"batch: {global: 4.5}", "is \"4.5\""},
+           {"batch: {global: 1e3}", "is \"1e3\""},
+           {"batch: {global: 9223372036854775808}", "is \"9223372036854775808\""},
+           {"batch: {global: 99999999999999999999999}", "is \"99999999999999999999999\""},
+           {"batch: {global: \"8\"}", "is \"8\"; allowed: an integer"},
+           {"batch: {global: 0x10}", "is \"0x10\""},
+           {"batch: {global: eight}", "is \"eight\""},
+           {"batch: {global: }", "is nothing"},
+           {"batch: {global: ~}", "is nothing"},
+           {"batch: {global: [8]}", "is a list"},
+           {"batch: {global: {a: 8}}", "is a mapping"},
+           {"mesh: {dp_shard_size: auto}", "is \"auto\"; allowed: an integer"},
+           {"optimizer: {lr: .nan}", "is \".nan\"; allowed: a number"},
+           {"optimizer: {lr: nan}", "is \"nan\""},
+           {"optimizer: {lr: inf}", "is \"inf\""},
+           {"optimizer: {lr: 1e999}", "is \"1e999\""},
+           {"optimizer: {lr: -1}", "is \"-1\""},
+           {"optimizer: {eps: 0}", "is \"0\"; allowed: a number, above 0"},
+           {"optimizer: {betas: [0.9]}", "is a list; allowed: a list of 2 numbers"},
+           {"optimizer: {betas: [0.9, 1.0]}", "optimizer.betas is \"1.0\""},
+           {"optimizer: {betas: 0.9}", "allowed: a list of 2 numbers"},
+           {"data: {shuffle: yes}", "is \"yes\"; allowed: true, false"},
+           {"data: {files: {a: b}}", "is a mapping; allowed: a list of texts"},
+           {"data: {files: [[a]]}", "is a list; allowed: a text"},
+           {"model: {path: [a]}", "allowed: a text"},
+           {"model: {preset: llama-28n}", "did you mean llama-28m?"},
+           {"precision: {dtype: float33}", "did you mean float32?"},
+           {"pipeline: {schedule: 2f2b}", "allowed: gpipe, 1f1b, interleaved, zb-h1, zb-v"},
+           {"lr_schedule: {final_ratio: 1.5}", "allowed: a number, 0 to 1"},
+           {"mesh: {order: [tp, tp]}", "problems"},
+           {"mesh: {order: [tp, cp, dp_shard, dp_replicate, qq]}", "problems"},
+           {"run: {step_limit: 0}", "above 0"},
+           {"mesh: 4", "mesh is \"4\"; allowed: a mapping of keys"},
+           {"mesh: [4]", "mesh is a list"}}) {
+    EXPECT_THAT(problem_of(yaml), HasSubstr(what)) << yaml;
+  }
+}
+
+TEST(Job, AllProblemsComeAtOnce) {
+  const auto problems = problems_of("batch: {global: 0, mikro: 1}\nrun: {device: cuda}\nfoo: 1\n",
+                                    {"mesh.tp_size=x", "nodot=1", "mesh.q"});
+  EXPECT_EQ(problems.size(), 7U);
+  EXPECT_THAT(problems_of("model: {path: a, preset: llama-1m}"), ElementsAre(HasSubstr("both given")));
+}
+
+TEST(Job, OverridesMustNameAKeyOnce) {
+  EXPECT_THAT(problem_of("", {"steps=5"}), HasSubstr("allowed: SECTION.KEY=VALUE"));
+  EXPECT_THAT(problem_of("", {"train.steps"}), HasSubstr("allowed: SECTION.KEY=VALUE"));
+  EXPECT_THAT(problem_of("", {"train.steps=5", "train.steps=6"}), HasSubstr("overridden twice"));
+  EXPECT_THAT(problem_of("", {"train.steps={a"}), HasSubstr("not valid YAML"));
+}
+
+TEST(Yaml, RefusesHostileDocuments) {
+  for (const auto& [yaml, what] : std::vector<std::pair<std::string, std::string>>{
+           {"batch: {global: 8, global: 9}", "the key \"global\" is given twice"},
+           {"batch: {global: 8}\nbatch: {micro: 9}", "line 2: the key \"batch\" is given twice"},
+           {"a: &x 1\nb: *x", "is not read"},
+           {"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]", "not read"},
+           {"<<: {a: 1}", "unknown section"},
+           {"a: !!python/object:os.system 1", "the tag"},
+           {"a: !local 1", "the tag"},
+           {"a: 1\n---\nb: 2", "more than one YAML document"},
+           {"? [a, b]\n: 1", "a key is a list"},
+           {"? \n: 1", "a key is nothing"},
+           {"[1, 2]", "allowed: a mapping of sections"},
+           {"just text", "allowed: a mapping of sections"},
+           {"a: [1, 2", "is not valid YAML"},
+           {"a: b: c", "is not valid YAML"},
+           {"\t- x", "valid YAML"},
+           {"a: 'x", "is not valid YAML"},
+           {std::string("a: \0", 4), ""}}) {
+    EXPECT_THAT(problem_of(yaml), HasSubstr(what)) << yaml;
+  }
+}
+
+TEST(Yaml, DeepNestingIsRefusedBeforeTheStackEnds) {
+  const std::string deep(100000, '[');
+  EXPECT_THAT(problem_of(deep), HasSubstr("nested deeper than 8 levels"));
+  std::string maps;
+  std::string dashes;
+  for (int i = 0; i < 20000; ++i) {
+    maps += "{a: ";
+    dashes += "- ";
+  }
+  EXPECT_THAT(problem_of(maps), HasSubstr("nested deeper than 8 levels"));
+  EXPECT_THAT(problem_of(dashes), HasSubstr("nested deeper than 8 levels"));
+}
+
+TEST(Help, KnowsKeysAndSections) {
+  ASSERT_EQ(help_for("mesh.tp_size").size(), 1U);
+  EXPECT_EQ(help_for("mesh.tp_size").front().initial, "1");
+  EXPECT_EQ(help_for("mesh").size(), 8U);
+  EXPECT_EQ(help_for("optimizer.betas").front().initial, "[0.9, 0.95]");
+  EXPECT_TRUE(help_for("tensor").empty());
+  try {
+    help_for("mesh.tp_sise");
+    FAIL();
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean mesh.tp_size?"));
+  }
+  for (const KeyHelp& key : all_keys()) {
+    EXPECT_FALSE(key.help.empty()) << key.key;
+    EXPECT_FALSE(key.range.empty()) << key.key;
+  }
+}
+
+TEST(Help, ReferencePageIsFresh) {
+  std::ifstream file(NDMESH_TEST_DATA "/../../docs/job-reference.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_TRUE(page.str() == reference_page()) << "write it anew: ndmesh help --reference > docs/job-reference.md";
+}
+
+TEST(Job, FilesAreRead) {
+  const std::string path = testing::TempDir() + "ndmesh_job_test.yaml";
+  std::ofstream(path) << "train: {steps: 7}\n";
+  EXPECT_EQ(read_job(path, {}).train.steps, 7);
+  EXPECT_EQ(read_job(path, {}).name, "ndmesh_job_test");
+  EXPECT_THROW(read_job("no/such/job.yaml", {}), RequestError);
+  EXPECT_THROW(read_job(testing::TempDir(), {}), RequestError);
+}
+
+// ---- what train refuses
+
+Job trainable() {
+  return parse(
+      "model: {preset: llama-1m}\ndata: {files: [a.txt]}\nbatch: {global: 8, micro: 2, seq_len: 64}\n");
+}
+
+std::vector<std::string> refusals(const Job& job, const model::ModelSpec& model) {
+  try {
+    check_trainable(job, model);
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+  return {};
+}
+
+std::vector<std::string> refusals(const Job& job) {
+  return refusals(job, model_of(job));
+}
+
+TEST(Check, AcceptsWhatCanRun) {
+  Job job = trainable();
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 4);
+  job.mesh.dp_shard = 2;
+  job.mesh.dp_replicate = 2;
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 1);
+}
+
+TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
+  Job job = trainable();
+  job.mesh.tp = 2;
+  EXPECT_THAT(refusals(job),
+              ElementsAre(HasSubstr("mesh.tp_size is 2: tensor parallelism is not built yet")));
+  job = trainable();
+  job.mesh.pp = 5;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.pp_size is 5: pipeline parallelism is not built yet")));
+  job = trainable();
+  job.mesh.cp = 2;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.cp_size is 2: context parallelism is not built yet")));
+  job = trainable();
+  job.mesh.ep = 2;
+  job.mesh.dp_shard = 2;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.ep_size is 2: expert parallelism is not built yet")));
+}
+
+// The global batch is never altered: 32 sequences do not fit 23 batch ranks.
+TEST(Check, BatchMustDivideAndTheNearestAreNamed) {
+  Job job = trainable();
+  job.mesh.dp_shard = 23;
+  job.batch.global = 32;
+  job.batch.micro = 1;
+  const auto problems = refusals(job);
+  ASSERT_EQ(problems.size(), 1U);
+  for (const char* part : {"32", "23", "46", "batch.global", "batch.micro"}) {
+    EXPECT_THAT(problems.front(), HasSubstr(part));
+  }
+  job.batch.micro = 2;
+  job.mesh.dp_shard = 4;
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 4);
+}
+
+TEST(Check, SequencesMustFitTheModel) {
+  Job job = trainable();
+  job.batch.seq_len = 100000;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("100000")));
+  model::ModelSpec windowed = model::preset("llama-1m");
+  windowed.sliding_window = 32;
+  job.batch.seq_len = 33;
+  EXPECT_THAT(refusals(job, windowed),
+              ElementsAre(HasSubstr("sliding_window 32 is shorter than batch.seq_len 33")));
+  job.batch.seq_len = 32;
+  EXPECT_TRUE(refusals(job, windowed).empty());
+}
+
+TEST(Check, DataMustSuitTheModel) {
+  Job job = trainable();
+  job.data.files.clear();
+  job.train.eval_every = 5;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("data.files"), HasSubstr("data.eval_files")));
+  job = trainable();
+  EXPECT_THAT(refusals(job, model::preset("llama-28m")), ElementsAre(HasSubstr("data.format text")));
+}
+
+TEST(Check, ZeroKeepsWholeCopiesOnlyWithOneShardRank) {
+  Job job = trainable();
+  job.shard.zero = 0;
+  EXPECT_TRUE(refusals(job).empty());
+  job.mesh.dp_shard = 2;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("shard.zero is 0, but mesh.dp_shard_size is 2")));
+}
+
+TEST(Check, MoreRanksThanThreadsAreRefused) {
+  Job job = trainable();
+  job.mesh.dp_shard = 512;
+  job.batch.global = 1024;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("512 ranks")));
+  job.mesh.dp_shard = 1 << 20;
+  job.mesh.dp_replicate = 1 << 20;
+  EXPECT_FALSE(refusals(job).empty());
+}
+
+TEST(Check, AModelMustBeNamed) {
+  EXPECT_THROW(model_of(Job{}), RequestError);
+}
+
+}  // namespace
+}  // namespace ndmesh::job
