@@ -52,11 +52,16 @@ class ModelWeights {
   void read(const std::string& parameter, const layout::Box& box, at::Tensor out) const;
   /// Things a user should know: ignored files, a head equal to the embedding.
   const std::vector<std::string>& warnings() const { return warnings_; }
+  /// How the parameters are stored (the widest dtype when mixed), whatever config.json says.
+  DType stored_dtype() const { return stored_dtype_; }
 
  private:
+  class Opening;
+
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, const SafetensorsFile*> where_;
   std::vector<std::string> warnings_;
+  DType stored_dtype_ = DType::float32;
 };
 
 /// What is written, in order; `fill` is called once for each tensor with its turn and returns it whole
