@@ -91,6 +91,9 @@ TEST(Rules, MoreTpRanksThanKvHeads) {
 TEST(Rules, HeadGroupsMustBeWhole) {
   EXPECT_THAT(broken_rules(heads(14, 4, 1)),
               ElementsAre(AllOf(HasSubstr("num_attention_heads 14"), HasSubstr("num_key_value_heads 4"))));
+  EXPECT_THAT(
+      broken_rules(heads(14, 4, 3)),
+      ElementsAre(HasSubstr("no mesh can split it"), HasSubstr("no size is legal"), HasSubstr("4 KV heads")));
 }
 
 TEST(Rules, SixRanksForNinetySixHeads) {

@@ -122,7 +122,7 @@ void print_groups(const Mesh& mesh) {
     std::string members;
     std::size_t shown = 0;
     while (shown < groups.size() && members.size() < shown_width)
-      members += " " + group_text(groups[shown++]);
+      members += fmt::format(" {}", group_text(groups[shown++]));
     fmt::print("{}{}\n", members, shown < groups.size() ? " ..." : "");
   }
 }

@@ -56,7 +56,9 @@ std::string world_message(const RuleInput& in) {
 std::string tp_fixes(const RuleInput& in) {
   const std::vector<std::int64_t> legal =
       legal_tp_sizes(in.heads, in.kv_heads > 0 ? in.kv_heads : in.heads, true);
-  std::string text = fmt::format("legal are {}", fmt::join(legal, ", "));
+  if (legal.empty()) return "no size is legal";
+  const std::string text = fmt::format("legal are {}", fmt::join(legal, ", "));
+  if (in.mesh.world() > max_world) return text;
   for (auto tp = legal.rbegin(); tp != legal.rend(); ++tp) {
     const std::int64_t pp = in.mesh.pp * (in.mesh.tp / *tp);
     if (in.mesh.tp % *tp == 0 && pp <= in.layers) {
