@@ -9,6 +9,8 @@ find_package(nlohmann_json REQUIRED)
 
 add_library(ndmesh_options INTERFACE)
 target_include_directories(ndmesh_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
+# Programs too: one precompiled header serves libraries and programs only if both are compiled alike.
+target_compile_options(ndmesh_options INTERFACE -fPIC)
 target_compile_options(ndmesh_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 # A newer compiler finds new things to warn of: those are shown, but do not stop a user's build.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -31,7 +33,7 @@ function(ndmesh_layer name)
     set(sources ${CMAKE_BINARY_DIR}/empty_${name}.cpp)
   endif()
   add_library(ndmesh_${name} STATIC ${sources})
-  set_target_properties(ndmesh_${name} PROPERTIES LINKER_LANGUAGE CXX POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(ndmesh_${name} PROPERTIES LINKER_LANGUAGE CXX)
   list(TRANSFORM LAYER_DEPENDS PREPEND ndmesh_)
   target_link_libraries(ndmesh_${name} PUBLIC ndmesh_options ${LAYER_DEPENDS} ${LAYER_LIBRARIES} Threads::Threads)
   if(LAYER_TORCH)

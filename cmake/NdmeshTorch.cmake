@@ -20,7 +20,6 @@ target_link_libraries(ndmesh_libtorch INTERFACE ${NDMESH_TORCH}/lib/libtorch.so 
 
 # Parsing libtorch's headers costs 10 to 20 s a file: they are precompiled once, here, and reused everywhere.
 add_library(ndmesh_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
-set_target_properties(ndmesh_pch PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(ndmesh_pch PUBLIC ndmesh_options ndmesh_libtorch Threads::Threads)
 target_precompile_headers(ndmesh_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.h)
 
