@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ndmesh/base/error.h"
 #include "ndmesh/comm/group.h"
 #include "ndmesh/mesh/mesh.h"
 
@@ -22,8 +23,9 @@ struct Limits {
   std::chrono::milliseconds save{1'800'000};
 };
 
-/// One finished collective as one rank saw it. Times are seconds; `skew` is the wait until the last peer arrived,
-/// `transfer` what was spent on moving and adding bytes or waiting for peers that do.
+/// One collective as one rank saw it, reported when it is released. Times are seconds; `skew` is the wait
+/// until the last peer arrived, `transfer` what was spent, in wait() and release(), on moving and adding
+/// bytes or waiting for peers that do. Exposed time is their sum.
 struct CollectiveRecord {
   const Group* group = nullptr;
   Op op = Op::barrier;
@@ -31,12 +33,13 @@ struct CollectiveRecord {
   std::int64_t bytes = 0;  ///< that this rank had to receive (layout's lower bound)
   double started = 0;      ///< on the steady clock
   double waited = 0;       ///< when wait() was first called
-  double finished = 0;
+  double finished = 0;     ///< when this rank's outputs were complete
   double skew = 0;
   double transfer = 0;
 };
 
-/// A rank's own view of the run: who it is and its groups. Used by that rank's thread only; lives inside run_ranks.
+/// A rank's own view of the run: who it is and its groups. Used by that rank's thread only; lives inside
+/// run_ranks.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -45,7 +48,8 @@ class Communicator {
   virtual const mesh::Mesh& mesh() const = 0;
   std::int64_t world() const { return mesh().world(); }
 
-  /// The group of this rank over `axes`; made at the first call, the same object ever after. Not a collective.
+  /// The group of this rank over `axes`; made at the first call, the same object ever after. Not a
+  /// collective.
   virtual Group& group(mesh::AxisSet axes) = 0;
   /// All ranks.
   virtual Group& everyone() = 0;
@@ -53,22 +57,29 @@ class Communicator {
   /// From here on peers are waited for by the limit of `phase`; `what` ("step 12") appears in verdicts.
   virtual void enter_phase(Phase phase, std::string what) = 0;
 
-  /// Called with each finished collective of this rank, on its thread. One observer; an empty one takes it away.
+  /// Called with each finished collective of this rank, on its thread. One observer; an empty one takes it
+  /// away.
   virtual void observe(std::function<void(const CollectiveRecord&)> observer) = 0;
 };
 
-/// Runs `body` once for every rank of `mesh`, each on a thread of its own, over the threads transport, and returns when all
-/// have returned. When a rank throws, its peers are woken with an error within moments and the first rank's own exception is
-/// rethrown here. Verdicts, each a RunError that names ranks and calls:
+/// Threads of a run still compute after its verdict, and were left behind: they may use whatever `body`
+/// refers to, so the caller should end the process. what() is the verdict and the ranks.
+class RanksStillRunning : public RunError {
+ public:
+  using RunError::RunError;
+};
+
+/// Runs `body` once for every rank of `mesh`, each on a thread of its own, over the threads transport, and
+/// returns when all have returned. When a rank throws, its peers are woken with an error within moments and
+/// the first rank's own exception is rethrown here. Verdicts, each a RunError that names ranks and calls:
 ///   mismatched  the calls of a collective differ
 ///   dead        a rank threw or returned while others wait for it
 ///   stuck       every rank waits and nothing can arrive
 ///   late        a peer did not arrive within the limit of the phase
-/// A late rank may never return: after a verdict of late, run_ranks waits `grace` for its threads and then leaves the ones
-/// that still run behind (RanksStillRunning), so the caller should end the process.
+/// After a verdict every call of every rank throws it. A rank that computes notices at its next call:
+/// run_ranks gives it the limit of its phase, or 2 s after a verdict of late, and then leaves it behind
+/// (RanksStillRunning). Rank threads start with gradients on, and with autograd on the calling thread only.
 /// Nothing process-wide is touched; runs may follow or overlap one another.
 void run_ranks(const mesh::Mesh& mesh, const Limits& limits, const std::function<void(Communicator&)>& body);
-
-class RanksStillRunning;
 
 }  // namespace ndmesh::comm
