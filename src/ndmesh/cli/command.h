@@ -24,6 +24,9 @@ void register_help(CLI::App& app, Chosen& chosen);
 /// train, parity, generate: cli/runtime, built with NDMESH_RUNTIME only.
 void register_runtime_commands(CLI::App& app, Chosen& chosen);
 
+/// "ndmesh inspect layout".
+std::string full_name(const CLI::App& command);
+
 /// Says why a command line cannot be read, in the words of ndmesh: unknown commands and options with the
 /// nearest, commands that are not built by name.
 std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,

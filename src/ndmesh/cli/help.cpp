@@ -76,8 +76,13 @@ std::vector<job::KeyHelp> keys_named(const CLI::App& app, const std::string& wor
   }
 }
 
+/// CLI11's own help() shows the command that the line named, which is `help`.
+std::string help_of(const CLI::App& command) {
+  return command.get_formatter()->make_help(&command, full_name(command), CLI::AppFormatMode::Normal);
+}
+
 int print_overview(const CLI::App& app) {
-  fmt::print("{}\n", app.help());
+  fmt::print("{}\n", help_of(app));
   fmt::print("help COMMAND, help SECTION and help KEY say more. Sections of a job:\n ");
   std::string last;
   for (const job::KeyHelp& key : job::all_keys()) {
@@ -110,7 +115,8 @@ int help(const CLI::App& app, const Options& options) {
     return done;
   }
   if (command != nullptr) {
-    fmt::print("{}{}", command->help(), keys.empty() ? "" : "\nKeys of the job's section of that name:\n\n");
+    fmt::print("{}{}", help_of(*command),
+               keys.empty() ? "" : "\nKeys of the job's section of that name:\n\n");
   }
   print_keys(keys);
   return done;

@@ -34,7 +34,7 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   const std::vector<std::string>& planned = app.get_name() == "inspect" ? inspect_contract : contract;
   const std::vector<std::string> built = commands_of(app);
   if (std::find(planned.begin(), planned.end(), word) != planned.end()) {
-    return fmt::format("{} {} is not built {}; commands: {}", app.get_name(), word,
+    return fmt::format("{} {} is not built {}; commands: {}", full_name(app), word,
                        word == "train" || word == "parity" || word == "generate"
                            ? "into this program (it was configured with NDMESH_RUNTIME=OFF)"
                            : "yet",
@@ -52,11 +52,16 @@ std::string unknown_option(const CLI::App& command, const std::string& word) {
     }
   }
   const std::string name = word.substr(0, word.find('='));
-  return fmt::format("unknown option {} of {}{}; options: {}", shown(name), command.get_name(),
+  return fmt::format("unknown option {} of {}{}; options: {}", shown(name), full_name(command),
                      did_you_mean(name, options), join(options));
 }
 
 }  // namespace
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* outer = command.get_parent();
+  return outer == nullptr ? command.get_name() : full_name(*outer) + " " + command.get_name();
+}
 
 std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
                           const std::vector<std::string>& arguments) {
@@ -71,10 +76,10 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error,
     return unknown_command(command, left.front());
   }
   if (arguments.empty() || !commands_of(command).empty()) {
-    return fmt::format("{} needs a command: {}; see {} --help", command.get_name(),
-                       join(commands_of(command)), command.get_name());
+    return fmt::format("{0} needs a command: {1}; see {0} --help", full_name(command),
+                       join(commands_of(command)));
   }
-  return fmt::format("{}: {}; see ndmesh help {}", command.get_name(), error.what(), command.get_name());
+  return fmt::format("{0}: {1}; see {0} --help", full_name(command), error.what());
 }
 
 }  // namespace ndmesh::cli
