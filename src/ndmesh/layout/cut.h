@@ -21,8 +21,8 @@ Ranges cut(const Placement& placement, const Ranges& ranges, std::int64_t parts,
 /// The part of `ranges` below `size`: without padding.
 Ranges without_padding(const Ranges& ranges, std::int64_t size);
 
-/// Of the ranks 0 .. parts - 1 that share `units` units, which hold the same as rank `index`: index / result
-/// is equal. 1 when nothing is shared.
+/// How many neighbouring parts hold the same unit when `units` units are cut into `parts` parts; 1 when there
+/// are at least as many units as parts.
 std::int64_t ranks_per_unit(std::int64_t units, std::int64_t parts);
 
 }  // namespace ndmesh::layout
