@@ -8,6 +8,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/job/yaml.h"
 #include "ndmesh/model/config.h"
+#include "support/mutations.h"
 
 namespace ndmesh::job {
 namespace {
@@ -245,6 +246,23 @@ TEST(Yaml, DeepNestingIsRefusedBeforeTheStackEnds) {
   EXPECT_THAT(problem_of(dashes), HasSubstr("nested deeper than 8 levels"));
 }
 
+// Nearly right input ends in a job or a RequestError, never in anything else; what is accepted is written and
+// read back.
+TEST(Job, MutationsAreReadOrRefused) {
+  int accepted = 0;
+  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+    const std::string text = testing_support::mutated(full_job, seed);
+    try {
+      const std::string resolved = resolved_yaml(parse(text));
+      EXPECT_EQ(resolved_yaml(parse(resolved)), resolved) << text;
+      ++accepted;
+    } catch (const RequestError&) {
+    }
+  }
+  EXPECT_GT(accepted, 50);
+  EXPECT_LT(accepted, 4000);
+}
+
 TEST(Help, KnowsKeysAndSections) {
   ASSERT_EQ(help_for("mesh.tp_size").size(), 1U);
   EXPECT_EQ(help_for("mesh.tp_size").front().initial, "1");
@@ -267,7 +285,8 @@ TEST(Help, ReferencePageIsFresh) {
   std::ifstream file(NDMESH_TEST_DATA "/../../docs/job-reference.md");
   std::stringstream page;
   page << file.rdbuf();
-  EXPECT_TRUE(page.str() == reference_page()) << "write it anew: ndmesh help --reference > docs/job-reference.md";
+  EXPECT_TRUE(page.str() == reference_page())
+      << "write it anew: ndmesh help --reference > docs/job-reference.md";
 }
 
 TEST(Job, FilesAreRead) {

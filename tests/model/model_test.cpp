@@ -5,6 +5,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
+#include "support/mutations.h"
 
 namespace ndmesh::model {
 namespace {
@@ -382,6 +383,29 @@ TEST(Config, RefusesWhatIsNoObject) {
       spec_from_config(R"({"model_type": "llama", "vocab_size": 5, "vocab_size": 6})", "config.json"),
       RequestError);
   EXPECT_THROW(spec_from_folder("no/such/folder"), RequestError);
+}
+
+// Nearly right input ends in a model or a RequestError, never in anything else.
+TEST(Config, MutationsAreReadOrRefused) {
+  Json config = small("qwen3");
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 8192}};
+  config["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+  const std::string text = config.dump(1);
+  int accepted = 0;
+  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+    try {
+      const ModelSpec spec = spec_from_config(testing_support::mutated(text, seed), "config.json");
+      EXPECT_GT(spec.parameter_count(), 0);
+      ++accepted;
+    } catch (const RequestError&) {
+    }
+  }
+  EXPECT_GT(accepted, 50);
+  EXPECT_LT(accepted, 4000);
 }
 
 TEST(ConfigWriter, EveryFamilyIsReadBackToTheSameModel) {
