@@ -154,6 +154,13 @@ TEST(Collective, OfNoTensorsEndsToo) {
   });
 }
 
+TEST(Collective, ThatWasNotStartedIsNotWaitedFor) {
+  Work work;
+  work.wait();
+  work.release();
+  EXPECT_FALSE(work.started());
+}
+
 TEST(Collective, LargeAllReduceIsSharedOutCorrectly) {
   const at::Tensor a = at::randn({300001}, at::kFloat), b = at::randn({300001}, at::kFloat);
   run(3, [&](Communicator& c) {

@@ -25,6 +25,17 @@ TEST(Runs, WorkAfterAFailedOne) {
   run(2, [](Communicator& c) { c.everyone().barrier("together"); });
 }
 
+TEST(Runs, TakeLimitsOfAnyLength) {
+  constexpr auto forever = std::chrono::milliseconds::max();
+  const Limits limits = {forever, forever, forever, forever};
+  run(
+      2, [](Communicator& c) { c.everyone().barrier("together"); }, limits);
+  EXPECT_THROW(
+      run(
+          2, [](Communicator& c) { c.rank() == 0 ? c.everyone().barrier("alone") : void(); }, limits),
+      RunError);
+}
+
 TEST(Runs, Overlap) {
   const auto sums = [](std::int64_t start) {
     run(2, [=](Communicator& c) {

@@ -77,6 +77,7 @@ bool World::spin(const Blocker& blocker) const {
       }
       pause();
     }
+    std::this_thread::yield();  // the peer may be waiting for this very core
   } while (!over_ && Clock::now() < end);
   return false;
 }
