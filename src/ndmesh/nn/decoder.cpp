@@ -9,12 +9,11 @@
 namespace ndmesh::nn {
 
 Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType dtype) : layer(layer_) {
+  const auto norm = [&] { return std::make_shared<RmsNorm>(spec.hidden, spec.norm_eps, dtype); };
+  input_layernorm = register_module("input_layernorm", norm());
   self_attn = register_module("self_attn", std::make_shared<Attention>(spec, dtype));
+  post_attention_layernorm = register_module("post_attention_layernorm", norm());
   mlp = register_module("mlp", std::make_shared<Mlp>(spec, dtype));
-  input_layernorm =
-      register_module("input_layernorm", std::make_shared<RmsNorm>(spec.hidden, spec.norm_eps, dtype));
-  post_attention_layernorm = register_module("post_attention_layernorm",
-                                             std::make_shared<RmsNorm>(spec.hidden, spec.norm_eps, dtype));
 }
 
 at::Tensor Block::forward(at::Tensor x_BSH, const RotaryTable::Tables& rope, KvCache* cache) {

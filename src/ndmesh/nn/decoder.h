@@ -10,9 +10,10 @@
 #include "ndmesh/nn/kv_cache.h"
 #include "ndmesh/nn/ports.h"
 
-/// The decoder-only transformer. Parameter names are Hugging Face's. No module here holds a collective;
-/// strategies act at the ports. Modules are made with parameters that have a shape but no memory
-/// (nn/parameter.h): a strategy gives them memory, the initialiser or a checkpoint their values.
+/// The decoder-only transformer. Parameters have Hugging Face's names and the order of
+/// ModelSpec::parameters(). No module here holds a collective; strategies act at the ports. Modules are made
+/// with parameters that have a shape but no memory (nn/parameter.h): a strategy gives them memory, the
+/// initialiser or a checkpoint their values.
 namespace ndmesh::nn {
 
 /// A parameter-holding linear, bias undefined when absent.

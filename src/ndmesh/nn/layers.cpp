@@ -39,11 +39,11 @@ Attention::Attention(const model::ModelSpec& spec, at::ScalarType dtype) : head_
   q_proj = register_module("q_proj", std::make_shared<Linear>(spec.hidden, queries, spec.qkv_bias, dtype));
   k_proj = register_module("k_proj", std::make_shared<Linear>(spec.hidden, keys, spec.qkv_bias, dtype));
   v_proj = register_module("v_proj", std::make_shared<Linear>(spec.hidden, keys, spec.qkv_bias, dtype));
-  o_proj = register_module("o_proj", std::make_shared<Linear>(queries, spec.hidden, spec.output_bias, dtype));
   if (spec.qk_norm) {
     q_norm = register_module("q_norm", std::make_shared<RmsNorm>(head_dim, spec.norm_eps, dtype));
     k_norm = register_module("k_norm", std::make_shared<RmsNorm>(head_dim, spec.norm_eps, dtype));
   }
+  o_proj = register_module("o_proj", std::make_shared<Linear>(queries, spec.hidden, spec.output_bias, dtype));
 }
 
 at::Tensor Attention::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,

@@ -26,7 +26,8 @@ at::Tensor unmaterialised(at::IntArrayRef shape, at::ScalarType dtype) {
 }
 
 bool has_memory(const at::Tensor& tensor) {
-  return tensor.numel() == 0 || storage_of(tensor)->data_ptr().get() != nullptr;
+  // The checked accessors throw where the answer is no.
+  return tensor.numel() == 0 || storage_of(tensor)->_mutable_data_ptr_no_checks().get() != nullptr;
 }
 
 void drop_memory(const at::Tensor& tensor, std::string why) {

@@ -1,0 +1,76 @@
+#include "ndmesh/nn/autograd.h"
+
+#include "nn/support.h"
+
+namespace ndmesh::nn {
+namespace {
+
+using namespace test;
+
+/// x^2 as an operator; says what backward was asked for in `asked`, if given.
+at::Tensor square(const at::Tensor& x, const at::Tensor& unused, std::vector<bool>* asked = nullptr) {
+  Tensors out;
+  {
+    const WithoutAutograd plain;
+    out = {x * x};
+  }
+  attach("square", {x, unused}, out, {x},
+         [asked](const Tensors& saved, const Tensors& grads, const Needs& needs) {
+           if (asked != nullptr) {
+             *asked = {needs(0), needs(1)};
+           }
+           return Tensors{2 * saved[0] * grads[0], needs(1) ? at::zeros_like(saved[0]) : at::Tensor()};
+         });
+  return out[0];
+}
+
+TEST(Attach, MakesAnOperatorDifferentiable) {
+  const at::Tensor x = leaf(random({4}));
+  square(square(x, {}), {}).sum().backward();
+  EXPECT_LT(distance(x.grad(), 4 * x.detach().pow(3)), 1e-15);
+}
+
+TEST(Attach, SaysWhichGradientsAreNeeded) {
+  std::vector<bool> asked;
+  const at::Tensor x = leaf(random({4}));
+  square(x, random({4}), &asked).sum().backward();
+  EXPECT_EQ(asked, (std::vector<bool>{true, false}));
+  const at::Tensor y = leaf(random({4}));
+  square(x, y, &asked).sum().backward();
+  EXPECT_EQ(asked, (std::vector<bool>{true, true}));
+}
+
+TEST(Attach, DoesNothingWithoutGradients) {
+  const at::Tensor x = leaf(random({4}));
+  {
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(square(x, {}).requires_grad());
+  }
+  EXPECT_FALSE(square(x.detach(), {}).requires_grad());
+  EXPECT_TRUE(square(x, {}).requires_grad());
+}
+
+TEST(Attach, CatchesChangesInPlaceAndASecondBackward) {
+  const at::Tensor x = leaf(random({4}));
+  const at::Tensor between = square(x, {});
+  const at::Tensor y = square(between, {}).sum();
+  {
+    const at::NoGradGuard no_grad;
+    between.mul_(2);
+  }
+  EXPECT_ANY_THROW(y.backward());
+  const at::Tensor z = square(x, {}).sum();
+  z.backward();
+  EXPECT_ANY_THROW(z.backward());
+}
+
+TEST(Attach, GivesSavedTensorsBackWithTheGraph) {
+  at::Tensor x = leaf(random({4}));
+  at::Tensor y = square(x, {});
+  EXPECT_GT(x.use_count(), 2U);  // the node and its edge to the leaf hold it
+  y = at::Tensor();
+  EXPECT_LE(x.use_count(), 2U);  // the leaf's accumulator may stay
+}
+
+}  // namespace
+}  // namespace ndmesh::nn

@@ -1,0 +1,109 @@
+// The two implementations of Kernels against each other, on the CPU: the composites are what other devices
+// run.
+#include "ndmesh/nn/kernels.h"
+
+#include "ndmesh/nn/functional.h"
+#include "nn/support.h"
+
+namespace ndmesh::nn {
+namespace {
+
+using namespace test;
+
+class KernelsAgree : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::Tensor value(at::IntArrayRef shape, std::uint64_t seed) const {
+    return random(shape, GetParam(), seed);
+  }
+  void expect_same(const at::Tensor& result, const at::Tensor& expected) const {
+    ASSERT_EQ(result.defined(), expected.defined());
+    if (result.defined()) {
+      EXPECT_EQ(result.scalar_type(), expected.scalar_type());
+      EXPECT_LT(distance(result, expected), tolerance(GetParam()));
+    }
+  }
+  const Kernels& own = cpu_kernels();
+  const Kernels& composite = composite_kernels();
+};
+INSTANTIATE_TEST_SUITE_P(DTypes, KernelsAgree, testing::ValuesIn(all_dtypes),
+                         [](const auto& instance) { return c10::toString(instance.param); });
+
+TEST_P(KernelsAgree, OnRmsNorm) {
+  const at::Tensor x = value({3, 7, 10}, 1);
+  const at::Tensor weight = value({10}, 2);
+  const Kernels::Normed a = own.rms_norm(x, value({3, 7, 10}, 3), weight, 1e-6);
+  const Kernels::Normed b = composite.rms_norm(x, value({3, 7, 10}, 3), weight, 1e-6);
+  expect_same(a.sum, b.sum);
+  expect_same(a.normed, b.normed);
+  expect_same(a.rstd, b.rstd);
+  for (const at::Tensor& dsum : {at::Tensor(), value({3, 7, 10}, 4)}) {
+    for (const auto& [want_dx, want_dweight] :
+         {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
+      const Kernels::NormBackward in = {a.sum, weight, a.rstd, value({3, 7, 10}, 5), dsum};
+      const auto ours = own.rms_norm_backward(in, want_dx, want_dweight);
+      const auto theirs = composite.rms_norm_backward(in, want_dx, want_dweight);
+      EXPECT_EQ(ours.dx.defined(), want_dx);
+      EXPECT_EQ(ours.dweight.defined(), want_dweight);
+      expect_same(ours.dx, theirs.dx);
+      expect_same(ours.dweight, theirs.dweight);
+    }
+  }
+}
+
+TEST_P(KernelsAgree, OnSwiglu) {
+  const at::Tensor gate = value({5, 9}, 1);
+  const at::Tensor up = value({5, 9}, 2);
+  expect_same(own.swiglu(gate, up), composite.swiglu(gate, up));
+  const auto [dgate, dup] = own.swiglu_backward(gate, up, value({5, 9}, 3));
+  const auto [dgate_composite, dup_composite] = composite.swiglu_backward(gate, up, value({5, 9}, 3));
+  expect_same(dgate, dgate_composite);
+  expect_same(dup, dup_composite);
+}
+
+TEST_P(KernelsAgree, OnRotate) {
+  const at::Tensor angles = random({4, 3}, wide_dtype(GetParam()));
+  for (const int sign : {1, -1}) {
+    const at::Tensor x = value({2, 4, 3, 6}, 1);
+    expect_same(own.rotate(x, angles.cos(), angles.sin(), sign),
+                composite.rotate(x, angles.cos(), angles.sin(), sign));
+  }
+}
+
+TEST_P(KernelsAgree, OnAttention) {
+  const at::Tensor q = value({2, 5, 4, 6}, 1);
+  const at::Tensor k = value({2, 5, 2, 6}, 2);
+  const at::Tensor v = value({2, 5, 2, 6}, 3);
+  const Kernels::Attended a = own.attention(q, k, v, 0);
+  const Kernels::Attended b = composite.attention(q, k, v, 0);
+  expect_same(a.out_BSND, b.out_BSND);
+  expect_same(a.lse_BNS, b.lse_BNS);
+  const auto ours = own.attention_backward(q, k, v, a, value({2, 5, 4, 6}, 4));
+  const auto theirs = composite.attention_backward(q, k, v, a, value({2, 5, 4, 6}, 4));
+  expect_same(std::get<0>(ours), std::get<0>(theirs));
+  expect_same(std::get<1>(ours), std::get<1>(theirs));
+  expect_same(std::get<2>(ours), std::get<2>(theirs));
+  const at::Tensor last = q.narrow(1, 3, 2);
+  expect_same(own.attention(last, k, v, 3).out_BSND, composite.attention(last, k, v, 3).out_BSND);
+}
+
+TEST_P(KernelsAgree, OnEmbeddingGradient) {
+  const at::Tensor ids = at::tensor(std::vector<std::int64_t>{2, 0, 2, 2}).view({2, 2});
+  expect_same(own.embedding_gradient(ids, value({2, 2, 5}, 1), 4),
+              composite.embedding_gradient(ids, value({2, 2, 5}, 1), 4));
+}
+
+TEST_P(KernelsAgree, OnCrossEntropy) {
+  const at::Tensor targets = at::tensor(std::vector<std::int64_t>{6, ignored, 0});
+  for (const bool gradient : {false, true}) {
+    at::Tensor logits = value({3, 7}, 1);
+    at::Tensor copy = logits.clone();
+    const at::Tensor a = own.cross_entropy(logits, targets, 0.5, gradient);
+    const at::Tensor b = composite.cross_entropy(copy, targets, 0.5, gradient);
+    EXPECT_EQ(a.scalar_type(), at::kDouble);
+    expect_same(a, b);
+    expect_same(logits, copy);
+  }
+}
+
+}  // namespace
+}  // namespace ndmesh::nn

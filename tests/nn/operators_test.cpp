@@ -1,0 +1,200 @@
+// Every operator against the plain composite of libtorch under ordinary autograd, and what it saves and
+// refuses.
+#include <ATen/Parallel.h>
+
+#include <cmath>
+
+#include "ndmesh/nn/functional.h"
+#include "nn/support.h"
+
+namespace ndmesh::nn {
+namespace {
+
+using namespace test;
+
+class Operators : public testing::TestWithParam<at::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(DTypes, Operators, testing::ValuesIn(all_dtypes),
+                         [](const auto& instance) { return c10::toString(instance.param); });
+
+at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x * (x.square().mean(-1, true) + eps).rsqrt() * weight;
+}
+
+at::Tensor plain_rotate(const at::Tensor& x, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2) {
+  const at::Tensor cos = at::cat({cos_SD2, cos_SD2}, -1).unsqueeze(1);
+  const at::Tensor sin = at::cat({sin_SD2, sin_SD2}, -1).unsqueeze(1);
+  const auto halves = x.chunk(2, -1);
+  return x * cos + at::cat({-halves[1], halves[0]}, -1) * sin;
+}
+
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           std::int64_t past = 0) {
+  const std::int64_t group = q.size(2) / k.size(2);
+  const at::Tensor keys = k.repeat_interleave(group, 2).transpose(1, 2);
+  const at::Tensor values = v.repeat_interleave(group, 2).transpose(1, 2);
+  at::Tensor scores =
+      q.transpose(1, 2).matmul(keys.transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor later = at::ones({q.size(1), k.size(1)}, at::kBool).triu(past + 1);
+  return scores.masked_fill(later, -INFINITY).softmax(-1).matmul(values).transpose(1, 2);
+}
+
+TEST_P(Operators, Linear) {
+  const Operator op = [](const Tensors& t) { return Tensors{linear(t[0], t[1], t[2])}; };
+  const Operator composite = [](const Tensors& t) { return Tensors{t[0].matmul(t[1].t()) + t[2]}; };
+  expect_equal(op, composite, {random({2, 5, 7}), random({11, 7}), random({11})}, GetParam());
+}
+
+TEST_P(Operators, LinearWithoutBias) {
+  const Operator op = [](const Tensors& t) { return Tensors{nn::linear(t[0], t[1], {})}; };
+  const Operator composite = [](const Tensors& t) { return Tensors{t[0].matmul(t[1].t())}; };
+  expect_equal(op, composite, {random({2, 5, 7}), random({11, 7})}, GetParam());
+}
+
+TEST_P(Operators, RmsNorm) {
+  for (const std::int64_t size : {1, 3, 16, 130}) {
+    const Operator op = [](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5)}; };
+    const Operator composite = [](const Tensors& t) { return Tensors{plain_norm(t[0], t[1], 1e-5)}; };
+    expect_equal(op, composite, {random({3, 50, size}), random({size}, at::kDouble, 2)}, GetParam());
+  }
+}
+
+TEST_P(Operators, AddRmsNorm) {
+  const Operator op = [](const Tensors& t) {
+    const auto [sum, normed] = add_rms_norm(t[0], t[1], t[2], 1e-5);
+    return Tensors{sum, normed};
+  };
+  const Operator composite = [](const Tensors& t) {
+    const at::Tensor sum = t[0] + t[1];
+    return Tensors{sum, plain_norm(sum, t[2], 1e-5)};
+  };
+  expect_equal(op, composite,
+               {random({3, 50, 37}), random({3, 50, 37}, at::kDouble, 2), random({37}, at::kDouble, 3)},
+               GetParam());
+}
+
+TEST_P(Operators, Swiglu) {
+  const Operator op = [](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; };
+  const Operator composite = [](const Tensors& t) { return Tensors{t[0] * t[0].sigmoid() * t[1]}; };
+  expect_equal(op, composite, {random({3, 50, 37}) * 4, random({3, 50, 37}, at::kDouble, 2)}, GetParam());
+}
+
+TEST_P(Operators, Rotate) {
+  const at::Tensor angles = random({6, 4}, at::kDouble, 7);
+  const at::ScalarType table = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
+  const Operator op = [&](const Tensors& t) {
+    return Tensors{rotate(t[0], angles.cos().to(table), angles.sin().to(table))};
+  };
+  const Operator composite = [&](const Tensors& t) {
+    return Tensors{plain_rotate(t[0], angles.cos(), angles.sin())};
+  };
+  expect_equal(op, composite, {random({2, 6, 3, 8})}, GetParam());
+}
+
+TEST_P(Operators, Attention) {
+  for (const std::int64_t kv_heads : {6, 2, 1}) {
+    const Operator op = [](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2])}; };
+    const Operator composite = [](const Tensors& t) { return Tensors{plain_attention(t[0], t[1], t[2])}; };
+    expect_equal(op, composite,
+                 {random({2, 19, 6, 8}), random({2, 19, kv_heads, 8}, at::kDouble, 2),
+                  random({2, 19, kv_heads, 8}, at::kDouble, 3)},
+                 GetParam());
+  }
+}
+
+TEST_P(Operators, Embed) {
+  const at::Tensor ids = at::tensor(std::vector<std::int64_t>{3, 0, 3, 9, 3, 0}).view({2, 3});
+  const Operator op = [&](const Tensors& t) { return Tensors{embed(t[0], ids)}; };
+  const Operator composite = [&](const Tensors& t) {
+    return Tensors{t[0].index_select(0, ids.flatten()).view({2, 3, 5})};
+  };
+  expect_equal(op, composite, {random({10, 5})}, GetParam());
+}
+
+TEST_P(Operators, AttentionOverPastKeys) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor k = random({2, 12, 2, 8}, GetParam(), 2);
+  const at::Tensor v = random({2, 12, 2, 8}, GetParam(), 3);
+  for (const std::int64_t queries : {1, 4}) {
+    const std::int64_t past = 12 - queries;
+    const at::Tensor q = random({2, queries, 6, 8}, GetParam());
+    const at::Tensor expected =
+        plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), past);
+    EXPECT_LT(distance(attention(q, k, v, past), expected), tolerance(GetParam())) << queries;
+  }
+}
+
+TEST(Embed, ManyUsesOfOneTokenAreSummedBeforeRounding) {  // 256 + 1 is 256 in bfloat16
+  const at::Tensor table = leaf(at::zeros({2, 3}, at::kBFloat16));
+  at::Tensor grad = at::ones({1, 257, 3}, at::kBFloat16);
+  grad[0][0].fill_(256);
+  embed(table, at::zeros({1, 257}, at::kLong)).backward(grad);
+  EXPECT_EQ(table.grad()[0][0].item<double>(), 512.0);
+  EXPECT_EQ(table.grad()[1].abs().sum().item<double>(), 0.0);
+}
+
+TEST(RmsNorm, WeightGradientDoesNotDependOnThreads) {
+  const at::Tensor x = random({1000, 33}, at::kFloat);
+  const auto gradient = [&](int threads) {
+    at::set_num_threads(threads);
+    const at::Tensor weight = leaf(at::ones({33}, at::kFloat));
+    rms_norm(x, weight, 1e-5).sum().backward();
+    at::set_num_threads(1);
+    return weight.grad();
+  };
+  EXPECT_TRUE(gradient(1).equal(gradient(4)));
+}
+
+TEST(AddRmsNorm, OneGradientMayBeMissing) {
+  const Tensors values = {random({4, 5}), random({4, 5}, at::kDouble, 2), random({5}, at::kDouble, 3)};
+  for (const bool use_sum : {true, false}) {
+    const Operator op = [&](const Tensors& t) {
+      const auto [sum, normed] = add_rms_norm(t[0], t[1], t[2], 1e-5);
+      return Tensors{use_sum ? sum + 0 * t[2] : normed + 0 * t[2]};
+    };
+    const Operator composite = [&](const Tensors& t) {
+      const at::Tensor sum = t[0] + t[1];
+      return Tensors{use_sum ? sum + 0 * t[2] : plain_norm(sum, t[2], 1e-5) + 0 * t[2]};
+    };
+    expect_equal(op, composite, values, at::kDouble);
+  }
+}
+
+TEST(Swiglu, LargeNumbersSaturateAndNanStaysNan) {
+  for (const at::ScalarType dtype : all_dtypes) {
+    const at::Tensor gate = at::tensor(std::vector<double>{-1e4, 1e4, NAN, 0}).to(dtype);
+    const at::Tensor out = swiglu(gate, at::ones({4}, dtype)).to(at::kDouble);
+    EXPECT_NEAR(out[0].item<double>(), 0, 1e-30);
+    EXPECT_NEAR(out[1].item<double>(), 1e4, 40);
+    EXPECT_TRUE(std::isnan(out[2].item<double>()));
+    EXPECT_EQ(out[3].item<double>(), 0);
+  }
+}
+
+TEST(RmsNorm, NanAndInfinityDoNotDisappear) {
+  for (const at::ScalarType dtype : all_dtypes) {
+    for (const double bad : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+      at::Tensor x = at::ones({2, 40}, dtype);
+      x[1][33].fill_(bad);
+      const at::Tensor out = rms_norm(x, at::ones({40}, dtype), 1e-5);
+      EXPECT_TRUE(out[1][33].isnan().item<bool>());
+      EXPECT_FALSE(out[0].isnan().any().item<bool>());
+    }
+  }
+}
+
+TEST(Operators, RefuseWhatTheyCannotCompute) {
+  const at::Tensor x = random({2, 4});
+  EXPECT_ANY_THROW(rms_norm(x, random({5}), 1e-5));
+  EXPECT_ANY_THROW(rms_norm(x, random({4}, at::kFloat), 1e-5));
+  EXPECT_ANY_THROW(rms_norm(x.to(at::kHalf), random({4}, at::kHalf), 1e-5));
+  EXPECT_ANY_THROW(add_rms_norm(x, random({2, 1}), random({4}), 1e-5));
+  EXPECT_ANY_THROW(swiglu(x, random({4, 2})));
+  EXPECT_ANY_THROW(rotate(random({1, 2, 3, 8}), random({3, 4}), random({3, 4})));
+  EXPECT_ANY_THROW(rotate(random({1, 2, 3, 7}), random({2, 3}), random({2, 3})));
+  EXPECT_ANY_THROW(attention(random({1, 2, 3, 4}), random({1, 2, 2, 4}), random({1, 2, 2, 4})));
+  EXPECT_ANY_THROW(attention(random({1, 2, 2, 4}), random({1, 3, 2, 4}), random({1, 3, 2, 4})));
+  EXPECT_ANY_THROW(attention(leaf(random({1, 2, 2, 4})), random({1, 3, 2, 4}), random({1, 3, 2, 4}), 1));
+}
+
+}  // namespace
+}  // namespace ndmesh::nn
