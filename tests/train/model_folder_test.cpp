@@ -94,16 +94,16 @@ void write_one(const fs::path& file, const std::string& name, const at::Tensor& 
 
 TEST(ModelFolder, ReadsBackEveryDtypeAndShardSize) {
   const model::ModelSpec spec = tiny();
-  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
-    for (const std::int64_t shard_bytes : {1'000'000'000, 300'000, 1}) {
-      const ScratchFolder scratch;
-      write_model_folder(scratch / "m", spec, dtype, fill_of(spec), shard_bytes);
-      EXPECT_TRUE(holds(scratch / "m", spec));
-      const ModelWeights weights(scratch / "m", model::spec_from_folder(scratch / "m"));
-      EXPECT_EQ(weights.stored_dtype(), dtype);
-      EXPECT_TRUE(weights.warnings().empty());
-      EXPECT_FALSE(fs::exists(scratch / "m.partial"));
-    }
+  for (const auto& [dtype, shard_bytes] :
+       {std::pair(DType::float32, 1'000'000'000), std::pair(DType::float32, 1),
+        std::pair(DType::bfloat16, 300'000), std::pair(DType::float64, 300'000)}) {
+    const ScratchFolder scratch;
+    write_model_folder(scratch / "m", spec, dtype, fill_of(spec), shard_bytes);
+    EXPECT_TRUE(holds(scratch / "m", spec));
+    const ModelWeights weights(scratch / "m", model::spec_from_folder(scratch / "m"));
+    EXPECT_EQ(weights.stored_dtype(), dtype);
+    EXPECT_TRUE(weights.warnings().empty());
+    EXPECT_FALSE(fs::exists(scratch / "m.partial"));
   }
 }
 

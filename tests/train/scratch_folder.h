@@ -28,6 +28,7 @@ class ScratchFolder {
 
   /// Writes a file and returns its path.
   std::string file(const std::string& name, const std::string& bytes) const {
+    std::filesystem::remove(path_ / name);  // ext4 syncs a file that is written over
     std::ofstream(path_ / name, std::ios::binary) << bytes;
     return (path_ / name).string();
   }

@@ -80,11 +80,12 @@ void keep_other_files(const fs::path& from, const fs::path& to) {
 
 void write_model_folder(const fs::path& folder, const model::ModelSpec& model, DType dtype,
                         const FillTensor& fill, std::int64_t shard_bytes) {
-  if (fs::exists(folder) && !fs::is_directory(folder)) {
-    throw RequestError(fmt::format("{}: is a file, where a model folder is to be written", folder.string()));
-  }
   const std::vector<Shard> shards = shards_of(model.parameters(), dtype, shard_bytes);
   try {
+    if (fs::exists(folder) && !fs::is_directory(folder)) {
+      throw RequestError(
+          fmt::format("{}: is a file, where a model folder is to be written", folder.string()));
+    }
     PartialFolder partial(folder, static_cast<std::uint64_t>(model.parameter_count() * bytes_of(dtype)));
     keep_other_files(partial.target(), partial.path());
     write_text(partial.path() / "config.json", model::config_from_spec(model, dtype));

@@ -78,10 +78,11 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Tens
                        DType dtype, const std::map<std::string, std::string>& metadata,
                        const FillTensor& fill);
 
-/// Writes a Hugging Face folder that Transformers loads: config.json, generation-free, and model.safetensors,
-/// or shards of at most `shard_bytes` with an index. Whole or not at all: into FOLDER.partial, synced,
-/// swapped in by rename; an older folder stays until then. `fill` is called for every parameter of `model` in
-/// order.
+/// Writes a Hugging Face folder that Transformers loads: config.json and model.safetensors, or shards of at
+/// most `shard_bytes` with an index. Whole or not at all: into FOLDER.partial, synced, swapped in
+/// (train/partial_folder.h); an older model stays until then, and what lies beside it in the folder (a
+/// tokenizer, notes) stays for good. `fill` is called for every parameter of `model` in order. RequestError
+/// when `folder` is a file; RunError, with path, for what fails.
 void write_model_folder(const std::filesystem::path& folder, const model::ModelSpec& model, DType dtype,
                         const FillTensor& fill, std::int64_t shard_bytes = 5'000'000'000);
 
