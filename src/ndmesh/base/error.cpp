@@ -16,6 +16,10 @@ std::string join_lines(const std::vector<std::string>& problems) {
 RequestError::RequestError(std::vector<std::string> problems)
     : Error(join_lines(problems)), problems_(std::move(problems)) {}
 
+void Problems::add(std::string problem) {
+  list_.push_back(std::move(problem));
+}
+
 void Problems::raise() const {
   if (!list_.empty()) {
     throw RequestError(list_);

@@ -37,7 +37,7 @@ class RunError : public Error {
 /// Gathers broken rules, so that a user sees all of them in one go.
 class Problems {
  public:
-  void add(std::string problem) { list_.push_back(std::move(problem)); }
+  void add(std::string problem);
   void add_all(const std::vector<std::string>& problems) {
     list_.insert(list_.end(), problems.begin(), problems.end());
   }

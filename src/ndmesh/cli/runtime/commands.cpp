@@ -1,5 +1,7 @@
 #include "ndmesh/cli/runtime/commands.h"
 
+#include <c10/util/Exception.h>
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,13 +16,16 @@ void register_runtime_commands(CLI::App& app, Chosen& chosen) {
   register_generate(app, chosen);
 }
 
-int with_ranks(const std::function<int()>& action) {
+int with_libtorch(const std::function<int()>& action) {
   try {
     return action();
   } catch (const comm::RanksStillRunning& error) {
     log_error(error.what());
     std::fflush(nullptr);
     std::_Exit(failed);
+  } catch (const c10::Error& error) {  // what() would end in a backtrace
+    log_error(error.what_without_backtrace());
+    return failed;
   }
 }
 

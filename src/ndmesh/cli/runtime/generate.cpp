@@ -115,7 +115,9 @@ void register_generate(CLI::App& app, Chosen& chosen) {
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "Same seed, same text")->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON document");
-  command->callback([options, &chosen] { chosen.action = [options] { return run(*options); }; });
+  command->callback([options, &chosen] {
+    chosen.action = [options] { return with_libtorch([&] { return run(*options); }); };
+  });
 }
 
 }  // namespace ndmesh::cli

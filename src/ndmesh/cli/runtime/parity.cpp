@@ -86,7 +86,7 @@ void register_parity(CLI::App& app, Chosen& chosen) {
                       "Meshes, as in dp_shard=2,dp_replicate=2; and KEY=VALUE overrides");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->callback([options, &chosen] {
-    chosen.action = [options] { return with_ranks([&] { return run(*options); }); };
+    chosen.action = [options] { return with_libtorch([&] { return run(*options); }); };
   });
 }
 

@@ -121,7 +121,7 @@ void register_train(CLI::App& app, Chosen& chosen) {
   command->add_flag("--overwrite", options->overwrite, "Replace the record of an earlier run in that folder");
   command->add_flag("--json", options->json, "Print one JSON document on standard output at the end");
   command->callback([options, &chosen] {
-    chosen.action = [options] { return with_ranks([&] { return run(*options); }); };
+    chosen.action = [options] { return with_libtorch([&] { return run(*options); }); };
   });
 }
 

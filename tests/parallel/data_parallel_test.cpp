@@ -1,0 +1,290 @@
+#include "ndmesh/parallel/data_parallel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/parallel/fully_shard.h"
+#include "ndmesh/parallel/replicate.h"
+#include "parallel/two_layers.h"
+
+namespace ndmesh::parallel {
+namespace {
+
+using test::Gradients;
+using test::Network;
+
+/// How a network is laid out in a test.
+struct Layout {
+  std::string name;
+  mesh::MeshSizes mesh;
+  ShardOptions options;
+  bool layer_by_layer = true;
+};
+
+std::shared_ptr<DataParallel> lay_out(Network& network, comm::Communicator& communicator,
+                                      const Layout& layout) {
+  if (layout.mesh.dp_shard == 1) {
+    return replicate(network, communicator, mesh::loss_axes, {.bucket_bytes = 200});
+  }
+  if (layout.layer_by_layer) {
+    for (const auto& layer : network.layers()) {
+      fully_shard(*layer, communicator, layout.options);
+    }
+  }
+  return fully_shard(network, communicator, layout.options);
+}
+
+/// Gathered gradients of one step, as rank 0 sees them, after `steps` steps without an update between them.
+Gradients gradients_of(const Layout& layout, std::int64_t batch, std::int64_t micro, int steps = 1) {
+  Gradients result;
+  comm::run_ranks(mesh::Mesh(layout.mesh), {}, [&](comm::Communicator& communicator) {
+    Network network(at::kDouble, communicator.rank() == 0 ? 0.0 : 9.0);  // rank 0's values must win
+    const auto handle = lay_out(network, communicator, layout);
+    Gradients mine;
+    for (int step = 0; step < steps; ++step) {
+      handle->parameters_changed();
+      test::run_step(network, *handle, communicator, batch, micro);
+    }
+    for (const Trainable& trainable : handle->trainables()) {
+      mine.emplace_back(trainable.name, handle->gather_gradient(trainable).clone());
+    }
+    if (communicator.rank() == 0) {
+      result = mine;
+    }
+  });
+  return result;
+}
+
+void expect_equal(const Gradients& actual, const Gradients& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].first, expected[i].first);
+    const at::Tensor& right = expected[i].second;
+    const double error =
+        (actual[i].second - right).abs().max().item<double>() / right.abs().max().item<double>();
+    EXPECT_LT(error, 1e-13) << actual[i].first;
+  }
+}
+
+class EveryLayout : public testing::TestWithParam<Layout> {};
+
+TEST_P(EveryLayout, GradientIsThatOfTheWholeBatch) {
+  expect_equal(gradients_of(GetParam(), 120, 120 / GetParam().mesh.world()), test::reference_gradients(120));
+}
+
+TEST_P(EveryLayout, AccumulationChangesNothing) {
+  expect_equal(gradients_of(GetParam(), 120, 1), test::reference_gradients(120));
+  expect_equal(gradients_of(GetParam(), 120, 2, /*steps=*/3), test::reference_gradients(120));
+}
+
+TEST_P(EveryLayout, RepeatsBitwise) {
+  const Gradients once = gradients_of(GetParam(), 120, 2, 2);
+  const Gradients again = gradients_of(GetParam(), 120, 2, 2);
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    EXPECT_TRUE(at::equal(once[i].second, again[i].second)) << once[i].first;
+  }
+}
+
+const ShardOptions keep{.reshard_after_forward = false, .prefetch = 1};
+const ShardOptions far{.reshard_after_forward = true, .prefetch = 2};
+const ShardOptions none{.reshard_after_forward = true, .prefetch = 0};
+
+INSTANTIATE_TEST_SUITE_P(, EveryLayout,
+                         testing::Values(Layout{"one_rank", {}, {}},
+                                         Layout{"dp_replicate_2", {.dp_replicate = 2}, {}},
+                                         Layout{"dp_replicate_3", {.dp_replicate = 3}, {}},
+                                         Layout{"dp_replicate_5", {.dp_replicate = 5}, {}},
+                                         Layout{"dp_shard_2", {.dp_shard = 2}, {}},
+                                         Layout{"dp_shard_3", {.dp_shard = 3}, {}},
+                                         Layout{"dp_shard_5", {.dp_shard = 5}, {}},
+                                         Layout{"dp_shard_2_one_unit", {.dp_shard = 2}, {}, false},
+                                         Layout{"dp_shard_2_kept", {.dp_shard = 2}, keep},
+                                         Layout{"dp_shard_2_prefetch_2", {.dp_shard = 2}, far},
+                                         Layout{"dp_shard_3_no_prefetch", {.dp_shard = 3}, none},
+                                         Layout{"hybrid_2_2", {.dp_shard = 2, .dp_replicate = 2}, {}},
+                                         Layout{"hybrid_kept", {.dp_shard = 2, .dp_replicate = 2}, keep}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(FullyShard, SettingsChangeNoBit) {
+  const Gradients reference = gradients_of({"", {.dp_shard = 2}, none}, 12, 2, 3);
+  for (const ShardOptions& options : {keep, far}) {
+    const Gradients other = gradients_of({"", {.dp_shard = 2}, options}, 12, 2, 3);
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      EXPECT_TRUE(at::equal(reference[i].second, other[i].second)) << reference[i].first;
+    }
+  }
+}
+
+TEST(FullyShard, OwnsOnlyItsPartAndGathersTheWhole) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 3}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    const at::Tensor before = network.second->weight.detach().clone();
+    const auto handle = fully_shard(network, communicator);
+    const Trainable& weight = handle->trainables()[2];
+    EXPECT_EQ(weight.name, "second.weight");
+    EXPECT_EQ(weight.value.size(0), communicator.rank() < 2 ? 2 : 1);  // 5 rows over 3 ranks
+    EXPECT_TRUE(at::equal(handle->gather_value(weight), before));
+  });
+}
+
+TEST(FullyShard, ReadingAwayFromItsUnitThrows) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    for (const auto& layer : network.layers()) {
+      fully_shard(*layer, communicator);
+    }
+    const auto handle = fully_shard(network, communicator);
+    EXPECT_THROW(network.first->weight.sum(), c10::Error);
+    test::run_step(network, *handle, communicator, 4, 1);
+    EXPECT_THROW(network.first->weight.sum(), c10::Error);
+    try {
+      network.first->weight.sum();
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("first: its parameters are sharded"));
+    }
+  });
+}
+
+TEST(FullyShard, ForwardWithoutGradientsLeavesNothingGathered) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    for (const auto& layer : network.layers()) {
+      fully_shard(*layer, communicator);
+    }
+    const auto handle = fully_shard(network, communicator);
+    const at::NoGradGuard no_grad;
+    const double loss = network.loss(test::samples(0, 4, at::kDouble), 1.0).item<double>();
+    const double right = Network(at::kDouble).loss(test::samples(0, 4, at::kDouble), 1.0).item<double>();
+    EXPECT_NEAR(loss, right, 1e-14);
+    EXPECT_THROW(network.scale.sum(), c10::Error);
+  });
+}
+
+TEST(FullyShard, AnotherStepSeesChangedValues) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    const auto handle = fully_shard(network, communicator);
+    for (Trainable& trainable : handle->trainables()) {
+      trainable.value.add_(0.25);
+    }
+    handle->parameters_changed();
+    const at::NoGradGuard no_grad;
+    Network changed(at::kDouble);
+    for (at::Tensor& parameter : changed.parameters()) {
+      parameter.add_(0.25);
+    }
+    EXPECT_NEAR(network.loss(test::samples(0, 3, at::kDouble), 1.0).item<double>(),
+                changed.loss(test::samples(0, 3, at::kDouble), 1.0).item<double>(), 1e-13);
+  });
+}
+
+/// Small gradients added to a large one: lost in bfloat16, kept in float32. 256 + 255 ones, over
+/// micro-batches and ranks.
+void expect_sum_in_float32(const mesh::MeshSizes& sizes) {
+  struct Sum : torch::nn::Module, nn::Unit {
+    Sum() { weight = register_parameter("weight", at::ones({4}, at::TensorOptions().dtype(at::kBFloat16))); }
+    at::Tensor loss(double gradient) { return leave((enter(weight.detach()), weight).sum() * gradient); }
+    at::Tensor weight;
+  };
+  comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+    Sum module;
+    const auto handle = sizes.dp_shard > 1
+                            ? fully_shard(module, communicator)
+                            : std::shared_ptr<DataParallel>(replicate(module, communicator, mesh::loss_axes));
+    const std::int64_t count = 256 / communicator.world();
+    for (std::int64_t i = 0; i < count; ++i) {
+      handle->begin_micro_batch(i + 1 == count);
+      module.loss(communicator.rank() == 0 && i == 0 ? 256.0 : 1.0).backward();
+    }
+    handle->finish_backward();
+    const Trainable& weight = handle->trainables().front();
+    EXPECT_EQ(weight.gradient.scalar_type(), at::kFloat);
+    EXPECT_EQ(weight.value.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(handle->gather_gradient(weight), at::full({4}, 511.0, at::kFloat)));
+  });
+}
+
+TEST(BFloat16, GradientsAreSummedInFloat32) {
+  expect_sum_in_float32({});
+  expect_sum_in_float32({.dp_replicate = 2});
+  expect_sum_in_float32({.dp_shard = 2});
+  expect_sum_in_float32({.dp_shard = 2, .dp_replicate = 2});
+}
+
+// -------------------------------------------------------------------------------------------- refusals
+
+std::string refusal(const std::function<void(comm::Communicator&)>& action) {
+  std::string message;
+  comm::run_ranks(mesh::Mesh(mesh::MeshSizes{}), {}, [&](comm::Communicator& communicator) {
+    try {
+      action(communicator);
+    } catch (const RunError& error) {
+      message = error.what();
+    }
+  });
+  return message;
+}
+
+TEST(Refusals, OptimizerBuiltBeforeTheRootIsSharded) {
+  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
+                Network network(at::kDouble);
+                const auto early = fully_shard(*network.first, communicator);
+                early->trainables();
+                fully_shard(network, communicator);
+              }),
+              testing::HasSubstr("shard the root first, then build the optimizer"));
+}
+
+TEST(Refusals, HandleOfAnInnerUnitAfterTheRoot) {
+  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
+                Network network(at::kDouble);
+                const auto inner = fully_shard(*network.first, communicator);
+                const auto root = fully_shard(network, communicator);
+                inner->trainables();
+              }),
+              testing::HasSubstr("use the handle of the root"));
+}
+
+TEST(Refusals, ShardingTwice) {
+  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
+                Network network(at::kDouble);
+                fully_shard(network, communicator);
+                fully_shard(network, communicator);
+              }),
+              testing::HasSubstr("laid out already"));
+}
+
+TEST(Refusals, ModuleWithoutPorts) {
+  struct Plain : torch::nn::Module {
+    Plain() { register_parameter("weight", at::ones({2})); }
+  };
+  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
+                Plain plain;
+                fully_shard(plain, communicator);
+              }),
+              testing::HasSubstr("derive it from ndmesh::nn::Unit"));
+}
+
+TEST(Refusals, FrozenMixedAndScalarParameters) {
+  const auto shard_changed = [](const std::function<void(Network&)>& change) {
+    return refusal([&](comm::Communicator& communicator) {
+      Network network(at::kDouble);
+      change(network);
+      fully_shard(network, communicator);
+    });
+  };
+  EXPECT_THAT(shard_changed([](Network& n) { n.second->weight.set_requires_grad(false); }),
+              testing::HasSubstr("second.weight is frozen"));
+  EXPECT_THAT(shard_changed([](Network& n) { n.register_parameter("odd", at::ones({2}, at::kFloat)); }),
+              testing::HasSubstr("one dtype"));
+  EXPECT_THAT(shard_changed([](Network& n) {
+                n.register_parameter("temperature", at::ones({}, at::TensorOptions().dtype(at::kDouble)));
+              }),
+              testing::HasSubstr("temperature is a scalar"));
+}
+
+}  // namespace
+}  // namespace ndmesh::parallel

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ndmesh/base/hash.h"
+#include "ndmesh/job/job.h"
+
+/// Small models of awkward sizes, a token file, and jobs over them, for tests that train.
+namespace ndmesh::test {
+
+/// A folder that is removed with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "ndmesh-test-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// config.json of a variant: tiny (dense llama, 5 layers, odd sizes), tied, qwen2 (biases), qwen3 (q/k norm,
+/// wide heads).
+inline std::string config_of(const std::string& variant) {
+  const std::string sizes =
+      R"("hidden_size":48,"num_hidden_layers":3,"num_attention_heads":6,"num_key_value_heads":2,
+         "intermediate_size":130,"vocab_size":257,"max_position_embeddings":512,"rms_norm_eps":1e-5,"rope_theta":10000.0)";
+  if (variant == "qwen2") {
+    return R"({"model_type":"qwen2",)" + sizes + R"(,"head_dim":8,"tie_word_embeddings":false})";
+  }
+  if (variant == "qwen3") {
+    return R"({"model_type":"qwen3",)" + sizes + R"(,"head_dim":16,"tie_word_embeddings":true})";
+  }
+  const std::string tied = variant == "tied" ? "true" : "false";
+  return R"({"model_type":"llama",)" + sizes + R"(,"head_dim":16,"tie_word_embeddings":)" + tied + "}";
+}
+
+inline std::string write_model(const std::filesystem::path& folder, const std::string& variant) {
+  const auto path = folder / variant;
+  std::filesystem::create_directories(path);
+  std::ofstream(path / "config.json") << config_of(variant);
+  return path.string();
+}
+
+/// Tokens below 257, from a hash: no structure that a wrong order could hide in.
+inline std::string write_tokens(const std::filesystem::path& folder, std::int64_t count = 5000) {
+  const auto path = folder / "tokens.u16";
+  std::ofstream file(path, std::ios::binary);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto token = static_cast<std::uint16_t>(random_at(7, static_cast<std::uint64_t>(i)) % 257);
+    file.put(static_cast<char>(token & 0xff)).put(static_cast<char>(token >> 8));
+  }
+  return path.string();
+}
+
+/// A job over those: float64, clipping active at every step.
+inline job::Job tiny_job(const std::filesystem::path& folder, const std::string& variant = "tiny") {
+  job::Job job;
+  job.name = "tiny";
+  job.model.path = write_model(folder, variant);
+  job.data.files = {write_tokens(folder)};
+  job.data.format = job::DataFormat::u16;
+  job.batch = {.global = 12, .micro = 1, .seq_len = 16};
+  job.dtype = DType::float64;
+  job.optimizer.lr = 1e-2;
+  job.train.steps = 5;
+  job.train.clip = 0.5;
+  job.train.loss_chunk = 7;
+  job.run.threads = 1;
+  return job;
+}
+
+}  // namespace ndmesh::test

@@ -1,0 +1,101 @@
+#include "ndmesh/train/parity.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ndmesh/base/error.h"
+#include "train/models.h"
+#include "train/parity_cases.h"
+
+namespace ndmesh::train {
+namespace {
+
+using test::ParityCase;
+
+void expect_parity(const ParityCase& one) {
+  const test::TemporaryFolder folder;
+  job::Job job = test::tiny_job(folder.path(), one.variant);
+  job.batch.global = one.global;
+  job.batch.micro = one.micro;
+  job.dtype = one.dtype;
+  for (const MeshParity& result : check_parity(job, {mesh::parse_mesh(one.mesh)})) {
+    EXPECT_TRUE(result.held) << one.variant << " on " << result.mesh << " in " << name_of(one.dtype)
+                             << ": loss " << result.loss_error << ", gradient " << result.gradient_error
+                             << " (" << result.worst_parameter << ")";
+  }
+}
+
+std::string name_of_case(const testing::TestParamInfo<ParityCase>& info) {
+  std::string name = info.param.variant + "_" + info.param.mesh + "_micro_" +
+                     std::to_string(info.param.micro) + "_" + std::string(name_of(info.param.dtype));
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+  return name;
+}
+
+class Parity : public testing::TestWithParam<ParityCase> {};
+TEST_P(Parity, Holds) {
+  expect_parity(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(, Parity, testing::ValuesIn(test::fast_cases), name_of_case);
+
+class SlowParityGrid : public testing::TestWithParam<ParityCase> {};
+TEST_P(SlowParityGrid, Holds) {
+  expect_parity(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(, SlowParityGrid, testing::ValuesIn(test::full_grid()), name_of_case);
+
+TEST(ParityCheck, RunsRepeatBitwise) {
+  const test::TemporaryFolder folder;
+  job::Job job = test::tiny_job(folder.path());
+  job.mesh.dp_shard = 2;
+  job.train.steps = 3;
+  const Trajectory once = record_trajectory(job);
+  const Trajectory again = record_trajectory(job);
+  EXPECT_EQ(once.losses, again.losses);
+  for (const auto& [name, gradient] : once.gradients.back()) {
+    EXPECT_TRUE(at::equal(gradient, again.gradients.back().at(name))) << name;
+  }
+}
+
+TEST(ParityCheck, RefusesAMeshThatCannotRunBeforeAnythingStarts) {
+  const test::TemporaryFolder folder;
+  const job::Job job = test::tiny_job(folder.path());
+  try {
+    check_parity(job, {mesh::parse_mesh("dp_shard=5"), mesh::parse_mesh("tp=2")});
+    FAIL() << "12 sequences over 5 batch ranks were accepted";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("mesh dp_shard=5"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("mesh tp=2"));
+  }
+}
+
+Trajectory made_up(double loss, double first, double second) {
+  const auto gradient = [](double value) {
+    return at::full({2}, value, at::TensorOptions().dtype(at::kDouble));
+  };
+  return {{loss}, {{{"a", gradient(first)}, {"b", gradient(second)}}}};
+}
+
+TEST(ParityCheck, DifferenceIsRelativeAndNamesTheWorst) {
+  const Difference found = largest_difference(made_up(2.0, 1.0, 0.5), made_up(2.002, 1.001, 0.501));
+  EXPECT_NEAR(found.loss, 1e-3, 1e-12);
+  EXPECT_NEAR(found.gradient, 2e-3, 1e-12);
+  EXPECT_EQ(found.worst_parameter, "b");
+}
+
+TEST(ParityCheck, NoiseAroundAnExactZeroIsMeasuredAgainstTheStep) {
+  const Difference found = largest_difference(made_up(1.0, 1.0, 1e-18), made_up(1.0, 1.0, -1e-18));
+  EXPECT_LT(found.gradient, tolerance_of(DType::float64).gradient);
+}
+
+TEST(ParityCheck, NotANumberNeverPasses) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_GT(largest_difference(made_up(1.0, 1.0, 1.0), made_up(nan, 1.0, 1.0)).loss, 1e100);
+  EXPECT_GT(largest_difference(made_up(1.0, 1.0, 1.0), made_up(1.0, nan, 1.0)).gradient, 1e100);
+}
+
+}  // namespace
+}  // namespace ndmesh::train
