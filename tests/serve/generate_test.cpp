@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/log.h"
 
 namespace ndmesh::serve {
 namespace {
@@ -16,6 +17,12 @@ using testing::HasSubstr;
 using Tokens = std::vector<std::int64_t>;
 
 const std::string data = NDMESH_TEST_DATA;
+
+/// The reference results beside each model are ignored with a warning.
+const bool quiet = [] {
+  set_log_level(LogLevel::error);
+  return true;
+}();
 
 std::shared_ptr<nn::Decoder> tiny(DType dtype = DType::float32) {
   return load_decoder(data + "/oracle/tiny-a", dtype);
@@ -54,10 +61,12 @@ std::string refusal(nn::Decoder& model, const Tokens& prompt, std::int64_t count
 // Every family, float64, token by token what Transformers gives.
 TEST(Generate, EqualsTransformers) {
   std::ifstream stream(data + "/generate/greedy.json");
-  for (const auto& [name, golden] : nlohmann::json::parse(stream).items()) {
+  const nlohmann::json models = nlohmann::json::parse(stream);
+  for (const auto& [name, golden] : models.items()) {
     const auto model = load_decoder(data + "/oracle/" + name, DType::float64);
     const auto tokens = golden["tokens"].get<Tokens>();
-    ASSERT_GT(golden["margin"].get<double>(), 1e-6);
+    ASSERT_GT(golden["margin"].get<double>(),
+              1e-5);  // Transformers' norms are float32: its logits are exact to 1e-6
     EXPECT_EQ(generate(*model, golden["prompt"].get<Tokens>(), std::ssize(tokens), endless), tokens) << name;
   }
 }
@@ -96,7 +105,7 @@ TEST(Generate, ShowsEachTokenAndStopsWhenTold) {
 
 // llama's eos_token_id is 2.
 TEST(Generate, EndsBehindATokenThatEndsAText) {
-  const auto model = load_decoder(data + "/oracle/tiny-a", DType::float32);
+  const auto model = tiny();
   const std::vector<std::int64_t> eos = model->spec().eos_tokens;
   ASSERT_THAT(eos, ElementsAre(2));
   Sampling hot{.temperature = 100.0, .seed = 1};  // almost uniform: 2 comes soon

@@ -17,7 +17,8 @@ except ImportError as missing:
     print(missing)
     sys.exit(77)
 
-TOLERANCE = 1e-10
+# Transformers computes norms and rotary tables in float32 even in a float64 model. Weights rounded to bfloat16 differ by 1e-3.
+TOLERANCE = 1e-6
 
 
 def difference(folder):

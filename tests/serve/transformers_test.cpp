@@ -1,5 +1,6 @@
 // Model folders that ndmesh writes, read by Transformers: transformers_logits.py.
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -33,12 +34,13 @@ void write_with_logits(const std::string& source, const std::filesystem::path& f
 TEST(SlowTransformers, ComputesTheSameLogitsFromWrittenFolders) {
   const train::ScratchFolder scratch;
   const std::string models = std::string(NDMESH_TEST_DATA) + "/oracle/";
-  std::string command = std::getenv("NDMESH_PYTHON") != nullptr ? std::getenv("NDMESH_PYTHON") : "python3";
-  command += " " + (std::filesystem::path(__FILE__).parent_path() / "transformers_logits.py").string();
+  const char* python = std::getenv("NDMESH_PYTHON");
+  const auto script = std::filesystem::path(__FILE__).parent_path() / "transformers_logits.py";
+  std::string command = fmt::format("{} {}", python != nullptr ? python : "python3", script.string());
   const auto add = [&](const std::string& model, const std::string& name, DType dtype,
                        std::int64_t shard_bytes) {
     write_with_logits(models + model, scratch / name, dtype, shard_bytes);
-    command += " " + (scratch / name).string();
+    command += fmt::format(" {}", (scratch / name).string());
   };
   add("tiny-a", "float32", DType::float32, 5'000'000'000);
   add("tiny-a", "bfloat16", DType::bfloat16, 5'000'000'000);
