@@ -106,7 +106,7 @@ TEST(Observer, SeesEachCollectiveWithSaneNumbers) {
       c.rank() == 0 ? group.send(two, 1, "message") : group.recv(two, 0, "message");
     }
     if (c.rank() == 3) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // late on purpose
     }
     group.barrier("end");
     c.observe({});
@@ -128,10 +128,11 @@ TEST(Observer, SeesEachCollectiveWithSaneNumbers) {
       EXPECT_GE(r.transfer, 0);
     }
     EXPECT_EQ(records.front().op, Op::all_reduce);
-    if (c.rank() == 0) {  // the last rank came 30 ms late
-      EXPECT_GT(records.back().skew, 0.01);
-      EXPECT_LT(records.back().transfer, records.back().skew);
-    }
+    const CollectiveRecord& end = records.back();
+    EXPECT_NEAR(end.skew + end.transfer, end.finished - end.waited, 1e-6);
+    const at::Tensor last_came = at::full({1}, end.started, at::kDouble);
+    group.broadcast({last_came}, 3, "time");  // nobody's wait can have ended before rank 3 came
+    EXPECT_GE(end.skew, last_came.item<double>() - end.waited - 1e-6);
   });
 }
 

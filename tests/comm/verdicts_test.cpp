@@ -165,16 +165,18 @@ TEST(Verdict, CrossedGroupsAreStuck) {
 TEST(Verdict, LateRankIsNamedWithItsPhaseAndKey) {
   Limits limits;
   limits.step = milliseconds(300);
+  std::atomic<int> verdicts{0};
   const std::string message = message_of<RunError>([&] {
     run(
         3,
-        [](Communicator& c) {
+        [&](Communicator& c) {
           c.enter_phase(Phase::step, "step 12");
           sum(c, 4, "warm-up");
-          if (c.rank() == 1) {  // as in a long data load; it does not notice before its next call
-            std::this_thread::sleep_for(milliseconds(500));
+          while (c.rank() == 1 && verdicts < 2) {  // as in a long data load: it notices at its next call
+            std::this_thread::sleep_for(milliseconds(5));
           }
-          sum(c, 4, "gradients");
+          EXPECT_THROW(sum(c, 4, "gradients"), RunError);
+          ++verdicts;
         },
         limits);
   });
@@ -185,19 +187,19 @@ TEST(Verdict, LateRankIsNamedWithItsPhaseAndKey) {
 
 TEST(Verdict, LateNamesTheRankAtTheEndOfTheChain) {
   Limits limits;
-  limits.setup = milliseconds(200);
+  limits.setup = milliseconds(400);
+  std::atomic<int> verdicts{0};
   const std::string message = message_of<RunError>([&] {
     run(
         3,
-        [](Communicator& c) {
+        [&](Communicator& c) {
           const at::Tensor tensor = at::ones({2}, at::kFloat);
-          if (c.rank() == 2) {
-            std::this_thread::sleep_for(milliseconds(400));
-          } else {
-            c.everyone().recv(tensor, static_cast<int>(c.rank()) + 1, "activations");
+          while (c.rank() == 2 && verdicts < 2) {
+            std::this_thread::sleep_for(milliseconds(5));
           }
-          if (c.rank() > 0) {
-            c.everyone().send(tensor, static_cast<int>(c.rank()) - 1, "activations");
+          if (c.rank() < 2) {
+            EXPECT_THROW(c.everyone().recv(tensor, static_cast<int>(c.rank()) + 1, "activations"), RunError);
+            ++verdicts;
           }
         },
         limits);
@@ -205,7 +207,7 @@ TEST(Verdict, LateNamesTheRankAtTheEndOfTheChain) {
   EXPECT_THAT(message, HasSubstr("late: rank 2 did not arrive"));
 }
 
-TEST(Verdict, SlowIsNotLate) {
+TEST(Verdict, WithinTheLimitOfItsPhaseIsNotLate) {
   Limits limits;
   limits.step = milliseconds(50);
   run(

@@ -33,13 +33,14 @@ ThreadsGroup::ThreadsGroup(std::shared_ptr<World> world, std::string name, std::
       observer_(observer) {}
 
 std::unique_ptr<Work::State> ThreadsGroup::start(Call call) {
+  const Clock::time_point started = Clock::now();
   world_->check_running();
   check_devices(call, name());
   const Place place = place_of(call);
   auto note = std::make_shared<const CallNote>(call, name(), place.sequence, peer_name(call));
   world_->note_call(world_rank_, note);
   std::shared_ptr<SharedCall> shared = post(place, std::move(note), std::move(call));
-  return std::make_unique<ThreadsWork>(world_, std::move(shared), place.slot, this, observer_);
+  return std::make_unique<ThreadsWork>(world_, std::move(shared), place.slot, this, observer_, started);
 }
 
 std::string ThreadsGroup::peer_name(const Call& call) const {

@@ -9,8 +9,11 @@
 namespace ndmesh::comm {
 namespace {
 
+double seconds(Clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
 double seconds_now() {
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  return seconds(Clock::now());
 }
 
 /// Marks that its owner touches peers' memory. After a verdict nobody begins to, so peers that unwind need
@@ -35,14 +38,14 @@ class MoverScope {
 }  // namespace
 
 ThreadsWork::ThreadsWork(std::shared_ptr<World> world, std::shared_ptr<SharedCall> call, int slot,
-                         const Group* group, const Observer* observer)
+                         const Group* group, const Observer* observer, Clock::time_point started)
     : world_(std::move(world)),
       call_(std::move(call)),
       slot_(slot),
       group_(group),
       observer_(observer),
       rank_(call_->ranks[static_cast<std::size_t>(slot)]) {
-  record_.started = seconds_now();
+  record_.started = seconds(started);
 }
 
 ThreadsWork::~ThreadsWork() {

@@ -10,7 +10,7 @@ namespace ndmesh::comm {
 class ThreadsWork final : public Work::State {
  public:
   ThreadsWork(std::shared_ptr<World> world, std::shared_ptr<SharedCall> call, int slot, const Group* group,
-              const Observer* observer);
+              const Observer* observer, Clock::time_point started);
   /// Gives the call up when it was not released: ends the run if a peer still needs this rank's part, and
   /// returns when no peer touches this rank's memory.
   ~ThreadsWork() override;
