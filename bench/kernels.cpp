@@ -1,6 +1,7 @@
 // Forward and backward of each operator beside the plain libtorch operators under ordinary autograd, one
 // thread. Counter: seconds per element of the operator's input (shown in n = 1e-9); for the loss, per logit.
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -159,6 +159,16 @@ TEST(AddRmsNorm, OneGradientMayBeMissing) {
   }
 }
 
+TEST(Swiglu, IsExactInEveryNumber) {
+  const at::Tensor gate = at::linspace(-80, 80, 4001, at::kDouble);
+  for (const auto& [dtype, error] : {std::pair{at::kDouble, 2e-15}, std::pair{at::kFloat, 1e-6}}) {
+    const at::Tensor rounded = gate.to(dtype).to(at::kDouble);
+    const at::Tensor expected = rounded / (1 + (-rounded).exp());
+    const at::Tensor out = swiglu(gate.to(dtype), at::ones({4001}, dtype)).to(at::kDouble);
+    EXPECT_LT(((out - expected).abs() / expected.abs().clamp_min(1e-300)).max().item<double>(), error);
+  }
+}
+
 TEST(Swiglu, LargeNumbersSaturateAndNanStaysNan) {
   for (const at::ScalarType dtype : all_dtypes) {
     const at::Tensor gate = at::tensor(std::vector<double>{-1e4, 1e4, NAN, 0}).to(dtype);

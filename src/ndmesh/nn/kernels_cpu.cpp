@@ -189,8 +189,6 @@ class CpuKernels final : public Kernels {
       mask = at::full({queries, past + queries}, -std::numeric_limits<double>::infinity(), q_BSND.options())
                  .triu(past + 1);
     }
-    const at::AutoDispatchBelowADInplaceOrView
-        plain;  // transposes below are no views to autograd, so nothing is kept
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2), v_BSKD.transpose(1, 2), 0.0, from_start, mask);
     return {out.transpose(1, 2).contiguous(), lse};
@@ -199,7 +197,6 @@ class CpuKernels final : public Kernels {
   std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
       const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
       const at::Tensor& dout_BSND) const override {
-    const at::AutoDispatchBelowADInplaceOrView plain;
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dout_BSND.contiguous().transpose(1, 2), q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2),
         v_BSKD.transpose(1, 2), forward.out_BSND.transpose(1, 2), forward.lse_BNS, 0.0, true);
