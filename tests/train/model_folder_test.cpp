@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -169,7 +170,8 @@ TEST(ModelFolder, KeepsTheOlderFolderWhenFillingFails) {
   }
 }
 
-// A save that is killed at any moment leaves the folder of some version, whole.
+// A save that is killed at any moment leaves the folder of some version, whole, and there is a folder at any
+// moment.
 TEST(ModelFolder, IsWholeWheneverTheWriterIsKilled) {
   const ScratchFolder scratch;
   const model::ModelSpec spec = tiny();
@@ -181,9 +183,14 @@ TEST(ModelFolder, IsWholeWheneverTheWriterIsKilled) {
     if (child == 0) {
       write_forever(folder, spec);
     }
-    ::usleep(random() % 30'000);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 30'000);
+    bool always_there = true;
+    while (std::chrono::steady_clock::now() < end) {
+      always_there = always_there && fs::exists(folder / "config.json");
+    }
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
+    ASSERT_TRUE(always_there) << "trial " << trial;
     const ModelWeights weights(folder, spec);
     at::Tensor first = at::empty({1});
     weights.read("model.norm.weight", {{0, 1}}, first);
