@@ -7,13 +7,15 @@
 #include <vector>
 
 /// The operators of the decoder: differentiable, on any device, float64, float32 or bfloat16. On the CPU
-/// norms, rotary embedding, SwiGLU and the embedding gradient run own fused loops (cpu_kernels.h), because
-/// the composites cost several times as much there; elsewhere the composites of libtorch. Shape letters: B
-/// batch, S sequence, H hidden, F ffn, V vocabulary, N query heads, K key/value heads, D head size.
+/// norms, rotary embedding, SwiGLU, cross-entropy and the embedding gradient run own fused loops
+/// (cpu_kernels.h), because the composites cost more there or round more often; elsewhere the composites of
+/// libtorch (kernels.h). Gradients of parameters are booked as MemoryCategory::buffers. Arguments that do not
+/// fit each other, and token ids outside of the vocabulary (RunError), throw before anything is computed.
+/// Shape letters: B batch, S sequence, H hidden, F ffn, V vocabulary, N query heads, K key/value heads, D
+/// head size.
 namespace ndmesh::nn {
 
-/// x_...I times weight_OI transposed, plus bias_O where defined. The weight gradient is booked as
-/// MemoryCategory::buffers.
+/// x_...I times weight_OI transposed, plus bias_O where defined. Saves x and the weight.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_OI, const at::Tensor& bias_O);
 
 /// Root-mean-square norm over the last dim: x / sqrt(mean(x^2) + eps) * weight. Statistics in float32 or
@@ -32,16 +34,18 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2);
 
 /// Causal attention of q_BSND over k_BSKD, v_BSKD, scale 1/sqrt(D); N is a multiple of K. Returns BSND.
-/// With `past` earlier keys in front of k and v (generation), query i sees keys 0 .. past + i.
+/// With `past` earlier keys in front of k and v (generation), query i sees keys 0 .. past + i;
+/// there are no gradients then.
 at::Tensor attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
                      std::int64_t past = 0);
 
-/// Rows of table_VH by ids_BS. The gradient touches only the rows that occur.
+/// Rows of table_VH by ids_BS. The gradient of each row is summed in float32 or wider.
 at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS);
 
 /// What the head and the loss make of hidden states: sum over valid tokens of -log softmax(x .
 /// weight_VH^T)[target], times `scale`. Targets of `ignored` count nothing. Logits exist only `chunk` tokens
 /// at a time, and their gradient is made in the forward pass: memory is chunk * V, not tokens * V.
+/// The weight gradient of several bfloat16 chunks is summed in float32 and rounded once.
 /// Log-sum-exp and the returned scalar are float32, or float64 for float64 x. `scale` is 1 / (valid tokens of
 /// the global batch), so that no other division is needed anywhere.
 at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const at::Tensor& targets_BS,
