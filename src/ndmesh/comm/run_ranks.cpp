@@ -21,7 +21,7 @@ class ThreadsCommunicator final : public Communicator {
   const mesh::Mesh& mesh() const override { return world_->mesh(); }
 
   Group& group(mesh::AxisSet axes) override {
-    return named_group(axes.name(), [&] { return mesh().group(rank_, axes); });
+    return named_group(name_among(axes), [&] { return mesh().group(rank_, axes); });
   }
 
   Group& everyone() override {
@@ -43,6 +43,19 @@ class ThreadsCommunicator final : public Communicator {
   }
 
  private:
+  /// Axes of size 1 add no rank, so sets that differ only in those are one group, and messages leave them
+  /// out.
+  std::string name_among(mesh::AxisSet axes) const {
+    mesh::AxisSet used;
+    for (std::size_t i = 0; i < mesh::axis_count; ++i) {
+      const auto axis = static_cast<mesh::Axis>(i);
+      if (axes.contains(axis) && mesh().size(axis) > 1) {
+        used = used.with(axis);
+      }
+    }
+    return used.empty() ? axes.name() : used.name();
+  }
+
   template <class Members>
   Group& named_group(const std::string& name, const Members& members) {
     std::unique_ptr<ThreadsGroup>& group = groups_[name];

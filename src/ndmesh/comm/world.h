@@ -48,8 +48,8 @@ class Communicator {
   virtual const mesh::Mesh& mesh() const = 0;
   std::int64_t world() const { return mesh().world(); }
 
-  /// The group of this rank over `axes`; made at the first call, the same object ever after. Not a
-  /// collective.
+  /// The group of this rank over `axes`, named after those of them that have more than one rank; made at the
+  /// first call, the same object ever after. Not a collective.
   virtual Group& group(mesh::AxisSet axes) = 0;
   /// All ranks.
   virtual Group& everyone() = 0;

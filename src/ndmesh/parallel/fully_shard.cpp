@@ -32,7 +32,7 @@ class FullySharded final : public DataParallel {
   at::Tensor leave(ShardedUnit& unit, const at::Tensor& y);
 
   std::vector<Trainable>& trainables() override;
-  void begin_micro_batch(bool last) override { last_ = last; }
+  void begin_micro_batch(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
   at::Tensor gather_value(const Trainable& t) override { return gather(t.value, t, "value of "); }
@@ -157,6 +157,11 @@ void FullySharded::prefetch(const ShardedUnit& from, int direction) {
 }
 
 // --------------------------------------------------------------------------------------------- backward
+
+void FullySharded::begin_micro_batch(bool last) {
+  finish_pending();  // by the rules of the micro-batch that it came from
+  last_ = last;
+}
 
 void FullySharded::before_backward(ShardedUnit& unit) {
   unit.finish_gather();

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <exception>
+
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/layout/layout.h"
@@ -86,6 +88,13 @@ ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communica
 
 ShardedUnit::~ShardedUnit() {
   disconnect();
+  if (std::uncaught_exceptions() > 0) {
+    return;  // the run is ending, peers may never come
+  }
+  try {
+    settle();               // peers may still read the values
+  } catch (const Error&) {  // a verdict: whoever waits next is told
+  }
 }
 
 void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {

@@ -2,8 +2,6 @@
 
 #include <ATen/Functions.h>
 
-#include <optional>
-
 #include "ndmesh/base/memory_category.h"
 
 namespace ndmesh::train {
@@ -29,21 +27,17 @@ void AdamW::step(double lr, double gradient_factor) {
   const at::NoGradGuard no_grad;
   steps_ += 1;
   const at::Tensor step = at::full({}, static_cast<double>(steps_), at::kFloat);
-  std::optional<at::Tensor> divisor;
-  if (gradient_factor != 1.0) {
-    divisor = at::full({}, 1.0 / gradient_factor, at::kDouble);
-  }
   for (ParameterList* list : {&decayed_, &plain_}) {
     if (list->values.empty()) {
       continue;
     }
-    if (divisor) {
-      divisor = divisor->to(list->values.front().scalar_type());
+    if (gradient_factor != 1.0) {  // not the fused kernel's own grad_scale, which is float32 even in float64
+      at::_foreach_mul_(list->gradients, gradient_factor);
     }
     const std::vector<at::Tensor> steps(list->values.size(), step);
     at::_fused_adamw_(list->values, list->gradients, list->first_moments, list->second_moments, {}, steps, lr,
                       settings_.beta1, settings_.beta2, list->weight_decay, settings_.eps, /*amsgrad=*/false,
-                      /*maximize=*/false, divisor, /*found_inf=*/std::nullopt);
+                      /*maximize=*/false, /*grad_scale=*/std::nullopt, /*found_inf=*/std::nullopt);
   }
 }
 

@@ -17,7 +17,8 @@ class AdamW {
   /// step 0.
   AdamW(const job::OptimizerSection& settings, const std::vector<parallel::Trainable>& trainables);
 
-  /// One update with learning rate `lr`. Gradients are read as if multiplied by `gradient_factor` (clipping).
+  /// One update with learning rate `lr`. Gradients are multiplied by `gradient_factor` (clipping) first, in
+  /// place.
   void step(double lr, double gradient_factor);
 
   /// Updates done so far.
