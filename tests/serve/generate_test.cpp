@@ -1,6 +1,7 @@
 #include "ndmesh/serve/generate.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
 #include <fstream>

@@ -1,5 +1,6 @@
 // Model folders that ndmesh writes, read by Transformers: transformers_logits.py.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

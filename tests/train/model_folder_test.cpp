@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
