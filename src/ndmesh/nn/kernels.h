@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <tuple>
 
-/// What the operators compute: forward and backward, as tensors. Called with autograd off. Shapes as in functional.h.
+/// What the operators compute: forward and backward, as tensors. Called with autograd off. Shapes as in
+/// functional.h.
 namespace ndmesh::nn {
 
 /// float64 for float64, otherwise float32: in what statistics and tables are kept.
