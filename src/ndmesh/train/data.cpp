@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <span>
 #include <stdexcept>
 
@@ -27,7 +26,8 @@ using Bytes = std::span<const std::byte>;
 /// is shorter.
 std::array<std::int32_t, 3> leading_words(Bytes bytes) {
   std::array<std::int32_t, 3> words{};
-  std::memcpy(words.data(), bytes.data(), std::min(bytes.size(), sizeof words));
+  const Bytes head = bytes.first(std::min(bytes.size(), sizeof words));
+  std::copy(head.begin(), head.end(), std::as_writable_bytes(std::span(words)).begin());
   return words;
 }
 
@@ -122,7 +122,7 @@ TokenFiles::~TokenFiles() = default;
 
 void TokenFiles::read(std::int64_t start, std::int64_t count, std::int64_t* out) const {
   if (start < 0 || count < 0 || count > size_ || start > size_ - count) {
-    throw std::out_of_range(fmt::format("tokens {} to {} of {}", start, start + count, size_));
+    throw std::out_of_range(fmt::format("{} tokens from {} on, of {}", count, start, size_));
   }
   const auto behind = [](std::int64_t position, const auto& part) { return position < part->first; };
   auto part = std::upper_bound(parts_.begin(), parts_.end(), start, behind) - 1;
