@@ -77,7 +77,8 @@ inline void run_step(Network& network, parallel::DataParallel& layout, comm::Com
   const std::int64_t first = communicator.mesh().index_in(communicator.rank(), mesh::batch_axes) * mine;
   for (std::int64_t done = 0; done < mine; done += micro) {
     layout.begin_micro_batch(done + micro >= mine);
-    network.loss(samples(first + done, micro, dtype), 1.0 / static_cast<double>(batch)).backward();
+    network.loss(samples(first + done, micro, dtype).requires_grad_(), 1.0 / static_cast<double>(batch))
+        .backward();
   }
   layout.finish_backward();
 }

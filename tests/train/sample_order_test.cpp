@@ -165,7 +165,7 @@ TEST(SampleOrder, RefusesTooFewTokens) {
   EXPECT_THAT(refusal(9, 8, false), HasSubstr("batch.seq_len to at most 7"));
   EXPECT_EQ(refusal(9, 8, true), "accepted");
   EXPECT_THAT(refusal(8, 8, true), HasSubstr("batch.seq_len to at most 7"));
-  EXPECT_THAT(refusal(100, INT64_MAX, true), HasSubstr("data.files hold 100 tokens"));
+  EXPECT_THAT(refusal(100, INT64_MAX, true), HasSubstr("100 tokens are too few"));
   EXPECT_THAT(refusal(100, 0, true), HasSubstr("batch.seq_len is 0"));
 }
 

@@ -139,7 +139,7 @@ std::string CallNote::text() const {
 }
 
 bool same_collective(const CallNote& a, const CallNote& b) {
-  if (a.op != b.op || a.reduction != b.reduction || a.root != b.root) {
+  if (a.op != b.op || a.reduction != b.reduction || a.root != b.root || a.label != b.label) {
     return false;
   }
   switch (a.op) {

@@ -58,7 +58,8 @@ struct CallNote {
   std::string text() const;
 };
 
-/// Whether two members' calls are the same collective: op, reduction, root, count, dtypes and global sizes.
+/// Whether two members' calls are the same collective: op, reduction, root, count, dtypes, global sizes, and label:
+/// blocks are alike in everything but that.
 bool same_collective(const CallNote& a, const CallNote& b);
 
 /// Whether what one rank sends is what the other receives: dtype and sizes (any two empty tensors agree).

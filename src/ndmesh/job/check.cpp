@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/job/job.h"
@@ -112,6 +115,14 @@ model::ModelSpec model_of(const Job& job) {
 
 void check_trainable(const Job& job, const model::ModelSpec& model) {
   Check(job, model).run();
+}
+
+std::int64_t threads_per_rank(const Job& job) {
+  if (job.run.threads > 0) {
+    return job.run.threads;
+  }
+  const std::int64_t world = mesh::Mesh(job.mesh, job.mesh_order).world();
+  return std::max<std::int64_t>(1, std::thread::hardware_concurrency() / world);
 }
 
 std::int64_t accumulation(const Job& job) {

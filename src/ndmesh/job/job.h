@@ -135,6 +135,9 @@ model::ModelSpec model_of(const Job& job);
 /// the job can run.
 void check_trainable(const Job& job, const model::ModelSpec& model);
 
+/// Intra-op threads of each rank: run.threads, or the cores shared out.
+std::int64_t threads_per_rank(const Job& job);
+
 /// Micro-batches of a step on each batch rank.
 std::int64_t accumulation(const Job& job);
 

@@ -103,7 +103,7 @@ json identity(const job::Job& job, const model::ModelSpec& model, const MemoryBy
            {{"kind", job.run.device},
             {"name", processor_name()},
             {"cores", std::thread::hardware_concurrency()}}},
-          {"threads_per_rank", job.run.threads},
+          {"threads_per_rank", job::threads_per_rank(job)},
           {"dtype", std::string(name_of(job.dtype))},
           {"batch",
            {{"global", job.batch.global},

@@ -6,15 +6,13 @@
 
 namespace ndmesh::parallel {
 
-/// A module laid out over the batch ranks: what a training loop and its optimizer need of it, whichever
-/// strategy is behind (replicate.h, fully_shard.h). One rank's view; used by that rank's thread. A step is
+/// A module laid out over the batch ranks: what a training loop and its optimizer need of it, whichever strategy is
+/// behind (replicate.h, fully_shard.h). One rank's view; used by that rank's thread. A step is
 ///
-///   begin_micro_batch(last); forward; backward    once for each micro-batch
-///   finish_backward()                              gradients of trainables() are complete: sums over all
-///   loss ranks
-///   ... the optimizer changes values ...
-///   parameters_changed()                           the next forward sees the new values, gradients start
-///   from nothing
+///   begin_micro_batch(last); forward; backward   once for each micro-batch
+///   finish_backward()                            gradients of trainables() are complete, and summed over all loss ranks
+///   ... the optimizer changes values ...         only here: before, peers may still read them
+///   parameters_changed()                         the next forward sees the new values; gradients start from nothing
 ///
 /// Gradients are summed, never averaged: the loss is scaled by 1 / (tokens of the global batch) beforehand.
 class DataParallel {

@@ -134,10 +134,9 @@ at::Tensor FullySharded::enter(ShardedUnit& unit, const at::Tensor& x) {
 
 at::Tensor FullySharded::leave(ShardedUnit& unit, const at::Tensor& y) {
   const bool backward_follows = at::GradMode::is_enabled() && y.requires_grad();
-  if (backward_follows && stays_gathered(unit)) {
-    return y;
+  if (!backward_follows || !stays_gathered(unit)) {
+    unit.free_gathered();
   }
-  unit.free_gathered();
   return backward_follows ? unit.announce_backward(y) : y;
 }
 

@@ -11,23 +11,20 @@
 namespace ndmesh::parallel {
 
 struct ShardOptions {
-  /// Parameters go after a unit's forward and are gathered again for its backward; false keeps them until the
-  /// step's last backward (more memory, half the gathers). The outermost unit always keeps its own until its
-  /// backward.
+  /// Parameters go after a unit's forward and are gathered again for its backward; false keeps them until the step's last
+  /// backward: more memory, fewer gathers. The outermost unit, and the one whose backward comes first, always keep theirs
+  /// until their backward.
   bool reshard_after_forward = true;
   /// Units gathered ahead of the one that computes.
   std::int64_t prefetch = 1;
 };
 
-/// Fully sharded data parallelism (ZeRO-3: Rajbhandari et al., 2020; per-parameter sharding as in PyTorch
-/// FSDP2).
-///   splits       the batch, and parameters, gradients and optimizer state over the shard ranks (cp x
-///   dp_shard), each
-///                parameter along dim 0
+/// Fully sharded data parallelism (ZeRO-3: Rajbhandari et al., 2020; per-parameter sharding as in PyTorch FSDP2).
+///   splits       the batch; and parameters, gradients and optimizer state over the shard ranks (cp x dp_shard),
+///                each parameter along dim 0
 ///   replicates   nothing over the shard ranks; everything over dp_replicate (hybrid)
 ///   sends        an all-gather of each unit's parameters before its forward and before its backward, a
-///   reduce-scatter of
-///                its gradients in backward, and with dp_replicate an all-reduce of the gradient shards
+///                reduce-scatter of its gradients in backward, and with dp_replicate an all-reduce of the parts
 ///   relieves     memory: 16 bytes a parameter become 16 / n
 ///   fails when   units are so small, or links so slow, that gathers cannot hide behind compute
 ///

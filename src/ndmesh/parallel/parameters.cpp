@@ -45,6 +45,9 @@ std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module)
       check(found.back(), found.front());
     }
   }
+  if (found.empty()) {
+    throw RunError(fmt::format("module {} has no parameters to lay out", module.name()));
+  }
   return found;
 }
 

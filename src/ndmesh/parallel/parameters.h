@@ -13,7 +13,7 @@ struct NamedParameter {
 };
 
 /// The parameters of `module`, each tensor once (a tied one under its first name), in order of registration.
-/// RunError when dtypes are mixed, a parameter is frozen (not built yet) or not a floating CPU tensor.
+/// RunError when there is none, dtypes are mixed, a parameter is frozen (not built yet) or not a floating CPU tensor.
 std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module);
 
 /// The dtype in which values are kept and gradients are summed: float64 for float64, otherwise float32.

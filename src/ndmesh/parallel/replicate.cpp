@@ -104,13 +104,12 @@ void Replicated::give_memory(const mesh::Mesh& mesh) {
   compute_ = copy.whole;
   values_ = values.whole;
   const FlatPlan plan = plan_flat(shapes);
-  bool had_values = true;
+  std::vector<at::Tensor> to_send;  // what has values gets those of rank 0
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
-    had_values = had_values && nn::has_memory(parameter);
-    if (had_values) {
+    if (nn::has_memory(parameter)) {
       values.views[i].copy_(parameter);
-      copy.views[i].copy_(parameter);
+      to_send.push_back(values.views[i]);
     }
     nn::place(parameter, compute_, plan.offsets[i]);
     trainables_.push_back({parameters_[i].name,
@@ -119,10 +118,10 @@ void Replicated::give_memory(const mesh::Mesh& mesh) {
                            {},
                            shapes[i].size() > 1});
   }
-  if (had_values && group_ != nullptr) {
-    group_->broadcast({values_}, 0, "initial values");
-    parameters_changed();
+  if (!to_send.empty() && group_ != nullptr) {
+    group_->broadcast(to_send, 0, "initial values");
   }
+  parameters_changed();
 }
 
 void Replicated::make_buckets(std::int64_t bucket_bytes) {

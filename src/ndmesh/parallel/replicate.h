@@ -10,17 +10,16 @@
 namespace ndmesh::parallel {
 
 struct ReplicateOptions {
-  /// Gradients are summed in buckets of about this many bytes, each as soon as the backward pass has filled
-  /// it.
+  /// Gradients are summed in buckets of about this many bytes, each as soon as backward has filled it.
   std::int64_t bucket_bytes = 25'000'000;
 };
 
 /// Replicated data parallelism: every rank of `axes` holds all of `module` and sees other samples.
 ///   splits       the batch
 ///   replicates   parameters, gradients, optimizer state
-///   sends        an all-reduce of the gradients, started bucket by bucket during the last micro-batch's
-///   backward relieves     time: more samples at once fails when   the model with its states does not fit one
-///   rank
+///   sends        an all-reduce of the gradients, started bucket by bucket during the last backward of a step
+///   relieves     time: more samples at once
+///   fails when   the model with its states does not fit one rank
 /// With one rank it sends nothing and is how a single rank trains.
 ///
 /// The buckets follow PyTorch's DistributedDataParallel (Li et al., 2020): filled in reverse order of

@@ -155,8 +155,13 @@ void ShardedUnit::settle() {
 }
 
 void ShardedUnit::connect() {
+  if (connected_) {
+    return;  // a further use in the same forward: the node waits for the gradients of all of them
+  }
+  connected_ = true;
   auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this()](variable_list gradients) {
     if (const auto alive = unit.lock()) {  // a parameter holds the node, so the node must not hold its unit
+      alive->connected_ = false;
       alive->events_.gradients_ready(*alive, std::move(gradients));
     }
   });
@@ -179,6 +184,7 @@ at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
 }
 
 void ShardedUnit::disconnect() {
+  connected_ = false;
   for (NamedParameter& p : parameters_) {
     if (p.tensor.grad_fn()) {
       torch::autograd::impl::set_gradient_edge(p.tensor, {});

@@ -71,6 +71,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   Flat gradients_;
   at::Tensor full_;  ///< flat storage of the full parameters; memory comes and goes
   State state_ = State::away;
+  bool connected_ = false;  ///< to a node that has not received gradients yet
   bool has_gradients_ = false;
   bool summed_over_replicas_ = false;
   comm::Work gather_, reduce_, replica_reduce_;

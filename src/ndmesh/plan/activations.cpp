@@ -47,7 +47,6 @@ std::vector<SavedTensor> saved_by_ends(const model::ModelSpec& model, const Micr
       {"its inverse root mean squares", rounded(tokens * bytes_of(wide(dtype)))},
       {"normed output, read by the head", hidden},
       {"gradient of the normed output", hidden},
-      {"rotary tables", 2 * rounded(shape.seq_len * model.head_dim / 2 * bytes_of(wide(dtype)))},
   };
 }
 

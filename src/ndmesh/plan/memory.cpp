@@ -67,10 +67,14 @@ class Budget {
     bytes[MemoryCategory::activations] = activations();
     bytes[MemoryCategory::logits] =
         rounded(std::min(job_.train.loss_chunk, shape().tokens()) * model_.vocab * compute());
+    bytes[MemoryCategory::workspace] = rotary_tables();
     return bytes;
   }
 
  private:
+  std::int64_t rotary_tables() const {
+    return 2 * rounded(job_.batch.seq_len * model_.head_dim / 2 * owned());
+  }
   std::int64_t compute() const { return bytes_of(job_.dtype); }
   std::int64_t owned() const { return bytes_of(wide(job_.dtype)); }
   MicroBatchShape shape() const { return {job_.batch.micro, job_.batch.seq_len}; }

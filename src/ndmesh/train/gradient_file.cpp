@@ -19,8 +19,7 @@ Trainer::GradientObserver gradient_writer(const std::string& file, std::int64_t 
       tensors.push_back({trainable.name, trainable.layout.shape()});
     }
     if (rank == 0) {
-      const DType dtype =
-          gradients.begin()->second.scalar_type() == at::kDouble ? DType::float64 : DType::float32;
+      const DType dtype = *dtype_of(gradients.begin()->second.scalar_type());
       write_safetensors(file, tensors, dtype, {},
                         [&](const std::string& name) { return gradients.at(name); });
     }

@@ -2,20 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <thread>
-
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
 
 namespace ndmesh::train {
 namespace {
 
+/// `key` names the files in messages.
 std::unique_ptr<TokenFiles> open_tokens(const job::Job& job, const std::vector<std::string>& files,
-                                        const std::string& key, std::int64_t vocab) {
+                                        bool shuffle, const std::string& key, std::int64_t vocab) {
   auto tokens = std::make_unique<TokenFiles>(files, job.data.format);
-  const SampleOrder order(tokens->size(), job.batch.seq_len, job.data.shuffle,
-                          0);  // throws when there is too little
+  try {
+    const SampleOrder order(tokens->size(), job.batch.seq_len, shuffle, 0);
+  } catch (const RequestError& error) {
+    throw RequestError(key + ": " + error.what());
+  }
   const std::int64_t largest = tokens->largest_token();
   if (largest >= vocab) {
     throw RequestError(
@@ -39,6 +40,22 @@ bool holds_weights(const std::filesystem::path& folder) {
   return false;
 }
 
+/// A folder whose weights are in a format that is not read must not train from fresh values as if it had none.
+void refuse_other_checkpoints(const std::filesystem::path& folder) {
+  std::error_code ignored_error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored_error)) {
+    const std::string extension = entry.path().extension().string();
+    for (const char* other : {".bin", ".pt", ".pth", ".ckpt", ".gguf"}) {
+      if (extension == other) {
+        throw RequestError(
+            fmt::format("model.path: {} holds weights as {}, but only safetensors are read; convert them, "
+                        "or give a folder with config.json alone to start from fresh values",
+                        folder.string(), entry.path().filename().string()));
+      }
+    }
+  }
+}
+
 /// Runs `action`; what it refuses is gathered.
 template <class Action>
 void gather_problems(Problems& problems, const Action& action) {
@@ -56,28 +73,27 @@ Inputs open_inputs(job::Job job) {
   inputs.model = job::model_of(job);
   job::check_trainable(job, inputs.model);
   Problems problems;
-  gather_problems(
-      problems, [&] { inputs.tokens = open_tokens(job, job.data.files, "data.files", inputs.model.vocab); });
+  gather_problems(problems, [&] {
+    inputs.tokens = open_tokens(job, job.data.files, job.data.shuffle, "data.files", inputs.model.vocab);
+  });
   if (!job.data.eval_files.empty()) {
     gather_problems(problems, [&] {
-      inputs.evaluation = open_tokens(job, job.data.eval_files, "data.eval_files", inputs.model.vocab);
+      inputs.evaluation =
+          open_tokens(job, job.data.eval_files, /*shuffle=*/false, "data.eval_files", inputs.model.vocab);
     });
   }
-  if (!job.model.path.empty() && holds_weights(job.model.path)) {
-    gather_problems(problems,
-                    [&] { inputs.weights = std::make_unique<ModelWeights>(job.model.path, inputs.model); });
+  if (!job.model.path.empty()) {
+    gather_problems(problems, [&] {
+      if (holds_weights(job.model.path)) {
+        inputs.weights = std::make_unique<ModelWeights>(job.model.path, inputs.model);
+      } else {
+        refuse_other_checkpoints(job.model.path);
+      }
+    });
   }
   problems.raise();
   inputs.job = std::move(job);
   return inputs;
-}
-
-std::int64_t threads_per_rank(const job::Job& job) {
-  if (job.run.threads > 0) {
-    return job.run.threads;
-  }
-  const std::int64_t world = mesh::Mesh(job.mesh, job.mesh_order).world();
-  return std::max<std::int64_t>(1, std::thread::hardware_concurrency() / world);
 }
 
 }  // namespace ndmesh::train

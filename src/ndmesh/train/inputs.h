@@ -23,7 +23,4 @@ struct Inputs {
 /// everything that is wrong.
 Inputs open_inputs(job::Job job);
 
-/// Intra-op threads of each rank: run.threads, or the cores shared out.
-std::int64_t threads_per_rank(const job::Job& job);
-
 }  // namespace ndmesh::train

@@ -54,10 +54,13 @@ MeshParity judge_by_ratio(const std::string& mesh, const Trajectory& reference, 
                           const Trajectory& run, const Tolerance& tolerance) {
   const auto of_single = distances(reference, single);
   const auto of_run = distances(reference, run);
-  MeshParity result{mesh, 0, 0, largest_difference(single, run).worst_parameter, true};
+  MeshParity result{mesh, 0, 0, {}, true};
   for (std::size_t s = 0; s < of_run.size(); ++s) {
     result.loss_error = std::max(result.loss_error, of_run[s].loss);
-    result.gradient_error = std::max(result.gradient_error, of_run[s].gradient);
+    if (of_run[s].gradient > result.gradient_error) {
+      result.gradient_error = of_run[s].gradient;
+      result.worst_parameter = of_run[s].worst_parameter;
+    }
     result.held = result.held && of_run[s].gradient <= tolerance.ratio * of_single[s].gradient &&
                   of_run[s].loss <= std::max(tolerance.loss, tolerance.ratio * of_single[s].loss);
   }
@@ -108,7 +111,8 @@ Trajectory record_trajectory(const job::Job& job) {
 Difference largest_difference(const Trajectory& reference, const Trajectory& run) {
   Difference worst;
   for (std::size_t s = 0; s < reference.losses.size(); ++s) {
-    worst.loss = std::max(worst.loss, relative(run.losses[s], reference.losses[s]));
+    worst.loss =
+        std::max(worst.loss, relative(run.losses[s], reference.losses[s]));  // never NaN: see relative
     const double floor = gradient_floor * largest_element(reference.gradients[s]);
     for (const auto& [name, expected] : reference.gradients[s]) {
       const double scale = std::max(largest_element(expected), floor);
@@ -122,14 +126,23 @@ Difference largest_difference(const Trajectory& reference, const Trajectory& run
 std::vector<Difference> distances(const Trajectory& reference, const Trajectory& run) {
   std::vector<Difference> by_step;
   for (std::size_t s = 0; s < reference.losses.size(); ++s) {
-    double difference = 0;
+    Difference step{relative(run.losses[s], reference.losses[s]), 0, {}};
+    double sum = 0;
     double norm = 0;
+    double largest = -1;
     for (const auto& [name, expected] : reference.gradients[s]) {
       const at::Tensor wide = expected.to(at::kDouble);
-      difference += (run.gradients[s].at(name).to(at::kDouble) - wide).square().sum().item<double>();
+      const double squares = (run.gradients[s].at(name).to(at::kDouble) - wide).square().sum().item<double>();
+      sum += squares;
       norm += wide.square().sum().item<double>();
+      if (!(squares <= largest)) {
+        largest = squares;
+        step.worst_parameter = name;
+      }
     }
-    by_step.push_back({relative(run.losses[s], reference.losses[s]), std::sqrt(difference / norm), {}});
+    const double distance = std::sqrt(sum / norm);
+    step.gradient = std::isfinite(distance) ? distance : HUGE_VAL;
+    by_step.push_back(std::move(step));
   }
   return by_step;
 }

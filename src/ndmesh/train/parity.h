@@ -43,7 +43,8 @@ struct Difference {
 };
 /// Element-wise comparison (float64, float32).
 Difference largest_difference(const Trajectory& reference, const Trajectory& run);
-/// Relative L2 distance over all parameters, and relative loss difference, by step (bfloat16).
+/// Relative L2 distance over all parameters, the parameter that adds most to it, and relative loss difference, by
+/// step (bfloat16).
 std::vector<Difference> distances(const Trajectory& reference, const Trajectory& run);
 
 struct MeshParity {

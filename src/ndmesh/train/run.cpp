@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "ndmesh/base/error.h"
 #include "ndmesh/plan/memory.h"
 #include "ndmesh/train/gradient_file.h"
 
@@ -16,7 +17,7 @@ class Narrator {
  public:
   Narrator(const Inputs& inputs, const RunOptions& options, const MemoryBytes& predicted)
       : inputs_(inputs), options_(options), record_(options.folder / "record.jsonl") {
-    std::ofstream(options.folder / "job.yaml") << job::resolved_yaml(inputs.job);
+    write_job();
     record_.write(measure::identity(inputs.job, inputs.model, predicted));
   }
 
@@ -34,6 +35,12 @@ class Narrator {
   }
 
  private:
+  void write_job() const {
+    const std::filesystem::path file = options_.folder / "job.yaml";
+    if (!(std::ofstream(file) << job::resolved_yaml(inputs_.job) << std::flush)) {
+      throw RunError("cannot write " + file.string());
+    }
+  }
   void say(const std::string& line) {
     if (options_.say) {
       options_.say(line);

@@ -38,10 +38,12 @@ SampleOrder::SampleOrder(std::int64_t tokens, std::int64_t seq_len, bool shuffle
   }
   const std::int64_t margin = shuffle ? 1 : 2;  // the last window's targets; in file order also the modulus's
   if (tokens < margin || tokens - margin < seq_len) {
-    throw RequestError(fmt::format(
-        "data.files hold {} tokens; batch.seq_len {} with data.shuffle {} needs {} more tokens than "
-        "seq_len: give more data or set batch.seq_len to at most {}",
-        tokens, seq_len, shuffle, margin, std::max<std::int64_t>(tokens - margin, 0)));
+    throw RequestError(
+        fmt::format("{} tokens are too few: batch.seq_len {}, {}, needs {} more than seq_len: give more data "
+                    "or set batch.seq_len to "
+                    "at most {}",
+                    tokens, seq_len, shuffle ? "shuffled" : "in file order", margin,
+                    std::max<std::int64_t>(tokens - margin, 0)));
   }
   windows_ = (tokens - 1) / seq_len;
 }

@@ -22,8 +22,7 @@ class Permutation {
 /// Which tokens make sample n, for any mesh: depends on (seed, n) only, so position in the data is one
 /// counter of samples consumed and a resumed run goes on where it stopped on whatever mesh.
 ///   shuffle off: the seq_len + 1 tokens from position (n * seq_len) mod (length - seq_len - 1)
-///   shuffle on:  the file is cut into floor((length - 1) / seq_len) windows; epoch e visits each once in the
-///   order of a
+///   shuffle on:  the file is cut into floor((length - 1) / seq_len) windows; epoch e visits each once, in the order of a
 ///                Permutation keyed by (seed, e)
 class SampleOrder {
  public:

@@ -12,22 +12,12 @@
 #include "ndmesh/train/gradient_norm.h"
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/lr_schedule.h"
+#include "ndmesh/train/scalar_type.h"
 
 namespace ndmesh::train {
 namespace {
 
 using measure::Part;
-
-at::ScalarType torch_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::float64:
-      return at::kDouble;
-    case DType::bfloat16:
-      return at::kBFloat16;
-    default:
-      return at::kFloat;
-  }
-}
 
 BatchReader reader_of(const Inputs& inputs, const TokenFiles& files, bool shuffle,
                       const comm::Communicator& communicator) {
@@ -44,9 +34,9 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       communicator_(communicator),
       observer_(std::move(observer)),
       ledger_scope_(ledger_),
-      model_(std::make_shared<nn::Decoder>(inputs.model, torch_dtype(inputs.job.dtype))),
+      model_(std::make_shared<nn::Decoder>(inputs.model, scalar_type(inputs.job.dtype))),
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
-  at::set_num_threads(static_cast<int>(threads_per_rank(inputs.job)));
+  at::set_num_threads(static_cast<int>(job::threads_per_rank(inputs.job)));
   communicator_.observe([this](const comm::CollectiveRecord& record) { clock_.add(record); });
   layout_ = parallel::lay_out(*model_, inputs.job, communicator_);
   if (inputs.weights != nullptr) {
@@ -59,10 +49,15 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
   optimizer_ = std::make_unique<AdamW>(inputs.job.optimizer, layout_->trainables());
 }
 
+Trainer::~Trainer() {
+  communicator_.observe({});
+}
+
 measure::StepReport Trainer::step() {
   ledger_.reset_peaks();
   clock_.begin();
   clock_.enter(Part::input);
+  const MemoryScope scope(MemoryCategory::activations);
   const std::vector<MicroBatch> batches = reader_.read(step_);
   step_ += 1;
 

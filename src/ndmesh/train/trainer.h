@@ -25,6 +25,9 @@ class Trainer {
   /// Builds the model, lays it out and fills it with stored or fresh values. `inputs` and `communicator` must
   /// outlive it.
   Trainer(const Inputs& inputs, comm::Communicator& communicator, GradientObserver observer = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   /// The next step. RunError on every rank, before any value changes, when the gradient is not finite.
   measure::StepReport step();

@@ -12,6 +12,7 @@
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/runtime/commands.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/serve/byte_text.h"
 
 namespace ndmesh::cli {
 namespace {
@@ -42,14 +43,6 @@ std::vector<std::int64_t> read_ids(const std::string& text) {
   return ids;
 }
 
-std::vector<std::int64_t> bytes_of_text(const std::string& text) {
-  std::vector<std::int64_t> ids;
-  for (const char c : text) {
-    ids.push_back(static_cast<unsigned char>(c));
-  }
-  return ids;
-}
-
 /// How this model's tokens are read and shown. RequestError when text was asked of a model that has no bytes
 /// for tokens.
 bool speaks_text(const Options& options, const model::ModelSpec& spec) {
@@ -62,32 +55,22 @@ bool speaks_text(const Options& options, const model::ModelSpec& spec) {
   return !options.tokens;
 }
 
-std::string shown_tokens(const std::vector<std::int64_t>& tokens, bool text) {
-  std::string out;
-  for (const std::int64_t token : tokens) {
-    out +=
-        text ? std::string(1, static_cast<char>(token)) : fmt::format("{}{}", out.empty() ? "" : " ", token);
-  }
-  return out;
-}
-
 int run(const Options& options) {
   const model::ModelSpec spec = model::spec_from_folder(options.model);
   const bool text = speaks_text(options, spec);
-  const auto prompt = text ? bytes_of_text(options.prompt) : read_ids(options.prompt);
+  const auto prompt = text ? serve::tokens_of(options.prompt) : read_ids(options.prompt);
   const auto decoder = serve::load_decoder(options.model, DType::float32);
   const auto stream = [&](std::int64_t token) {
-    fmt::print("{}", text ? std::string(1, static_cast<char>(token)) : fmt::format("{} ", token));
+    fmt::print("{}", text ? serve::text_of(token) : fmt::format("{} ", token));
     std::fflush(stdout);
     return true;
   };
-  const auto tokens = serve::generate(
-      *decoder, prompt, options.count, options.sampling,
-      options.json ? std::function<bool(std::int64_t)>() : std::function<bool(std::int64_t)>(stream));
+  const auto tokens = serve::generate(*decoder, prompt, options.count, options.sampling,
+                                      options.json ? std::function<bool(std::int64_t)>() : stream);
   if (options.json) {
     nlohmann::json document = {{"prompt_tokens", prompt}, {"tokens", tokens}};
     if (text) {
-      document["text"] = shown_tokens(tokens, true);
+      document["text"] = serve::text_of(tokens);
     }
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
@@ -114,6 +97,7 @@ void register_generate(CLI::App& app, Chosen& chosen) {
                    "Draw from the likeliest tokens of this total probability")
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "Same seed, same text")->capture_default_str();
+  command->add_flag("--ignore-eos", options->sampling.ignore_eos, "Go on behind a token that ends a text");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->callback([options, &chosen] {
     chosen.action = [options] { return with_libtorch([&] { return run(*options); }); };

@@ -62,11 +62,14 @@ std::string introduction(const train::Inputs& inputs, const MemoryBytes& predict
   const job::Job& job = inputs.job;
   const mesh::Mesh mesh(job.mesh, job.mesh_order);
   return fmt::format(
-      "{} {} parameters in {} on mesh {}: {} ranks of {} threads; {} sequences of {} tokens a step, {} "
-      "micro-batches a rank; predicted memory of the fullest rank {}",
-      inputs.model.family, grouped(inputs.model.parameter_count()), name_of(job.dtype), job.mesh.name(),
-      mesh.world(), train::threads_per_rank(job), job.batch.global, job.batch.seq_len, job::accumulation(job),
-      binary_bytes(predicted.total()));
+      "{} of {} parameters, {}, in {}\n"
+      "mesh {}: {} ranks, {} threads each; a step is {} sequences of {} tokens, in {} micro-batches a rank\n"
+      "predicted memory of the fullest rank: {}",
+      inputs.model.family, grouped(inputs.model.parameter_count()),
+      inputs.weights != nullptr ? "values from " + job.model.path
+                                : fmt::format("fresh values of seed {}", job.run.seed),
+      name_of(job.dtype), job.mesh.name(), mesh.world(), job::threads_per_rank(job), job.batch.global,
+      job.batch.seq_len, job::accumulation(job), binary_bytes(predicted.total()));
 }
 
 nlohmann::json summary_json(const train::RunSummary& summary, const fs::path& folder) {
@@ -95,6 +98,7 @@ int run(const Options& options) {
 
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of the write, which is reported
   const train::RunSummary summary = train::run_training(inputs, {folder, &stop_asked, log_info});
 
   log_info("memory of the fullest rank, each category's own peak\n" +
