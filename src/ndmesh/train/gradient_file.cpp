@@ -1,6 +1,7 @@
 #include "ndmesh/train/gradient_file.h"
 
 #include "ndmesh/train/safetensors.h"
+#include "ndmesh/train/scalar_type.h"
 
 namespace ndmesh::train {
 
