@@ -124,6 +124,14 @@ quarters() {
     printf "   %d of %d\n", $2, $3; fflush() } }'
 }
 
+# Compilers at a time: one a core, but no more than memory holds of those that read libtorch's headers.
+build_jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable/ { jobs = int($2 / 1400000); print jobs < 1 ? 1 : jobs }' /proc/meminfo)
+  echo $((cores < memory ? cores : memory))
+}
+
 # build PRESET [CMAKE OPTION...] [-- TARGET...]: configures and builds; prints the log when it fails. Wants pipefail.
 build() {
   local preset=$1 options=() targets=() start=$SECONDS
@@ -140,7 +148,8 @@ build() {
     cat "build/$preset/configure.log" >&2
     return 1
   }
-  if ! cmake --build --preset "$preset" -j "$(nproc)" "${targets[@]}" 2>&1 | tee "build/$preset/build.log" | quarters; then
+  if ! cmake --build --preset "$preset" -j "$(build_jobs)" "${targets[@]}" 2>&1 |
+    tee "build/$preset/build.log" | quarters; then
     grep -v '^\[[0-9/]*\] ' "build/$preset/build.log" | tail -n 100 >&2
     printf '%s\n' "The build failed; all of its output is in build/$preset/build.log" >&2
     return 1
