@@ -35,10 +35,14 @@ void redirect(int descriptor, const std::filesystem::path& path) {
 
 }  // namespace
 
-Result run(const std::vector<std::string>& arguments) {
+std::string program() {
   const char* given = std::getenv("NDMESH_BINARY");
-  const std::string program = given != nullptr ? given : NDMESH_PROGRAM;
-  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+  return given != nullptr ? given : NDMESH_PROGRAM;
+}
+
+Result run(const std::vector<std::string>& arguments) {
+  const std::string path = program();
+  std::vector<char*> argv = {const_cast<char*>(path.c_str())};
   for (const std::string& argument : arguments) {
     argv.push_back(const_cast<char*>(argument.c_str()));
   }
@@ -49,7 +53,7 @@ Result run(const std::vector<std::string>& arguments) {
   if (child == 0) {
     redirect(STDOUT_FILENO, out);
     redirect(STDERR_FILENO, err);
-    execv(program.c_str(), argv.data());
+    execv(path.c_str(), argv.data());
     _exit(127);
   }
   int status = 0;

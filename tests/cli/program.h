@@ -11,8 +11,10 @@ struct Result {
   std::string err;
 };
 
-/// Runs the program under test (environment NDMESH_BINARY, else the one of this build) with `arguments`, no
-/// shell between.
+/// The program under test: environment NDMESH_BINARY, else the one of this build.
+std::string program();
+
+/// Runs it with `arguments`, no shell between.
 Result run(const std::vector<std::string>& arguments);
 
 /// A file below a folder that lives as long as the tests; returns its path.
