@@ -69,19 +69,25 @@ TEST_F(Runtime, AnOlderRecordIsNotOverwrittenUnasked) {
   EXPECT_EQ(run(train({"--overwrite"})).status, 0);
 }
 
-TEST_F(Runtime, ImpossibleRequestsAreRefusedAllAtOnceAndLeaveNoFolder) {
-  const Result result = run(train({"mesh.tp_size=2", "mesh.dp_shard_size=3", "run.device=cuda"}));
+TEST_F(Runtime, ImpossibleMeshesAreRefusedAllRulesAtOnceAndLeaveNoFolder) {
+  const Result result = run(train({"mesh.tp_size=2", "mesh.dp_shard_size=3"}));
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("mesh.tp_size"));
   EXPECT_THAT(result.err, HasSubstr("batch.global"));
-  EXPECT_THAT(result.err, HasSubstr("cuda"));
   EXPECT_FALSE(fs::exists(folder_));
 }
 
-TEST_F(Runtime, FailureWhileRunningIsStatusOne) {
-  const Result result = run(train({"optimizer.lr=1e30", "mesh.dp_shard_size=2"}));
+TEST_F(Runtime, DevicesThatAreNotBuiltAreRefusedByName) {
+  const Result result = run(train({"run.device=cuda"}));
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("cuda is not built yet"));
+}
+
+TEST_F(Runtime, FailureWhileRunningIsStatusOneWithTheFirstCause) {
+  const std::string file = (folder_ / "missing" / "gradients.safetensors").string();
+  const Result result = run(train({"debug.gradients=" + file, "mesh.dp_shard_size=2"}));
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.err, HasSubstr("the gradient is not finite"));
+  EXPECT_THAT(result.err, HasSubstr(file));
 }
 
 TEST_F(Runtime, ParitySaysWhetherItHeld) {
