@@ -83,7 +83,6 @@ measure::StepReport Trainer::step() {
 }
 
 Trainer::Sums Trainer::forward_backward(const std::vector<MicroBatch>& batches) {
-  const MemoryScope scope(MemoryCategory::activations);
   const std::int64_t valid = count_valid(batches);
   const double scale = valid > 0 ? 1.0 / static_cast<double>(valid) : 0.0;
   double loss_sum = 0;
