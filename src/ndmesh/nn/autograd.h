@@ -29,10 +29,11 @@ class Needs {
 /// is false.
 using Backward = std::function<Tensors(const Tensors& saved, const Tensors& grads, const Needs& needs)>;
 
-/// Makes `outputs`, computed without autograd and fresh (or, where a gradient is only handed on, a detached alias of an input), differentiable functions of
-/// `inputs`: their backward is `backward`, called on the thread that runs the backward pass, with the tensors
-/// of `saved` as they were (a change in place in between throws). With gradients off, or when no input needs
-/// one, nothing happens and nothing is saved. The one place where ndmesh makes autograd nodes of operators.
+/// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
+/// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that
+/// runs the backward pass, with the tensors of `saved` as they were (a change in place in between throws). With
+/// gradients off, or when no input needs one, nothing happens and nothing is saved. The one place where ndmesh makes
+/// autograd nodes of operators.
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
             Backward backward);
 
