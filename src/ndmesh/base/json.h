@@ -8,8 +8,8 @@
 namespace ndmesh {
 
 struct JsonLimits {
-  std::size_t depth = 64;                ///< nested arrays and objects
-  std::size_t bytes = 64 * 1024 * 1024;  ///< of the text
+  std::size_t depth = 64;                             ///< nested arrays and objects
+  std::size_t bytes = std::size_t{64} * 1024 * 1024;  ///< of the text
 };
 
 /// Parses one JSON document of any origin. RequestError, with `source` and line and column, for everything
