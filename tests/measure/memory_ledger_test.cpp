@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <thread>
 
 namespace ndmesh::measure {
@@ -20,7 +19,7 @@ TEST_F(MemoryLedgerTest, BooksToTheScopeRoundedToSixtyFour) {
   MemoryLedger ledger;
   const LedgerScope paying(ledger);
   const at::Tensor outside = bytes(64);
-  std::optional<at::Tensor> inner;
+  at::Tensor inner;
   {
     const MemoryScope gradients(MemoryCategory::gradients);
     inner = bytes(100);
