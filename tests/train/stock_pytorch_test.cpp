@@ -40,6 +40,7 @@ TEST_P(StockPyTorch, GivesTheSameLossesAndNorms) {
   job.optimizer.lr = 1e-2;
   job.train.steps = 5;
   job.train.loss_chunk = 9;
+  job.run.threads = 1;
   run_training(open_inputs(job), {folder.path(), nullptr, {}});
 
   std::vector<nlohmann::json> steps;
