@@ -6,6 +6,7 @@
 #include "ndmesh/nn/decoder.h"
 #include "ndmesh/parallel/lay_out.h"
 #include "train/models.h"
+#include "train/scratch_folder.h"
 
 namespace ndmesh::train {
 namespace {
@@ -30,7 +31,7 @@ std::map<std::string, at::Tensor> fresh_values(const job::Job& job, std::uint64_
 
 class InitialValues : public testing::Test {
  protected:
-  test::TemporaryFolder folder_;
+  ScratchFolder folder_;
   job::Job job_ = test::tiny_job(folder_.path(), "qwen2");
 };
 

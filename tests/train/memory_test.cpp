@@ -4,6 +4,7 @@
 #include "ndmesh/plan/memory.h"
 #include "ndmesh/train/run.h"
 #include "train/models.h"
+#include "train/scratch_folder.h"
 
 /// Predicted against counted, category by category.
 namespace ndmesh::train {
@@ -26,7 +27,7 @@ double ratio(std::int64_t counted, std::int64_t predicted) {
 }
 
 TEST_P(Memory, PredictionIsWhatIsCounted) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   job::Job job = test::tiny_job(folder.path(), GetParam().variant);
   job.mesh = GetParam().mesh;
   job.dtype = GetParam().dtype;

@@ -12,22 +12,6 @@
 /// Small models of awkward sizes, a token file, and jobs over them, for tests that train.
 namespace ndmesh::test {
 
-/// A folder that is removed with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ndmesh-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 /// config.json of a variant: tiny (dense llama, 5 layers, odd sizes), tied, qwen2 (biases), qwen3 (q/k norm,
 /// wide heads).
 inline std::string config_of(const std::string& variant) {

@@ -8,6 +8,7 @@
 #include "ndmesh/base/error.h"
 #include "train/models.h"
 #include "train/parity_cases.h"
+#include "train/scratch_folder.h"
 
 namespace ndmesh::train {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using test::ParityCase;
 
 void expect_parity(const ParityCase& one) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   job::Job job = test::tiny_job(folder.path(), one.variant);
   job.batch.global = one.global;
   job.batch.micro = one.micro;
@@ -48,7 +49,7 @@ TEST_P(SlowParityGrid, Holds) {
 INSTANTIATE_TEST_SUITE_P(, SlowParityGrid, testing::ValuesIn(test::full_grid()), name_of_case);
 
 TEST(ParityCheck, RunsRepeatBitwise) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   job::Job job = test::tiny_job(folder.path());
   job.mesh.dp_shard = 2;
   job.train.steps = 3;
@@ -61,7 +62,7 @@ TEST(ParityCheck, RunsRepeatBitwise) {
 }
 
 TEST(ParityCheck, RefusesAMeshThatCannotRunBeforeAnythingStarts) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   const job::Job job = test::tiny_job(folder.path());
   try {
     check_parity(job, {mesh::parse_mesh("dp_shard=5"), mesh::parse_mesh("tp=2")});

@@ -11,6 +11,7 @@
 #include "ndmesh/train/inputs.h"
 #include "ndmesh/train/parity.h"
 #include "train/models.h"
+#include "train/scratch_folder.h"
 
 /// A training loop of its own, built from the same parts, into which the classic mistakes of data parallelism
 /// can be planted: the parity check must see each of them, and must see none where there is none.
@@ -89,7 +90,7 @@ class FaultyRank {
 };
 
 Difference difference_with(Fault fault, const std::string& mesh) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   job::Job job = test::tiny_job(folder.path());
   job.train.steps = 3;
   const Trajectory reference = record_trajectory(job);

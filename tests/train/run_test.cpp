@@ -10,6 +10,7 @@
 #include "ndmesh/measure/memory_ledger.h"
 #include "ndmesh/plan/memory.h"
 #include "train/models.h"
+#include "train/scratch_folder.h"
 
 namespace ndmesh::train {
 namespace {
@@ -33,7 +34,7 @@ class Run : public testing::Test {
     return run_training(open_inputs(job), {folder_.path(), stop, {}});
   }
 
-  test::TemporaryFolder folder_;
+  ScratchFolder folder_;
   job::Job job_ = test::tiny_job(folder_.path());
 };
 

@@ -4,6 +4,7 @@
 
 #include "ndmesh/train/run.h"
 #include "train/models.h"
+#include "train/scratch_folder.h"
 
 /// Losses and gradient norms, step by step, against a trainer written in plain PyTorch (tests/data/stock_pytorch).
 namespace ndmesh::train {
@@ -28,7 +29,7 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
 class StockPyTorch : public testing::TestWithParam<StockCase> {};
 
 TEST_P(StockPyTorch, GivesTheSameLossesAndNorms) {
-  const test::TemporaryFolder folder;
+  const ScratchFolder folder;
   job::Job job;
   job.model.path = (data / "oracle" / GetParam().model).string();
   job.data.files = {(data / "stock_pytorch" / "tokens.u16").string()};

@@ -51,10 +51,6 @@ std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module)
   return found;
 }
 
-at::ScalarType wide_dtype(at::ScalarType compute) {
-  return compute == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {
   FlatPlan plan;
   for (const auto& shape : shapes) {

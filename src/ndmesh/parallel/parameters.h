@@ -16,9 +16,6 @@ struct NamedParameter {
 /// RunError when there is none, dtypes are mixed, a parameter is frozen (not built yet) or not a floating CPU tensor.
 std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module);
 
-/// The dtype in which values are kept and gradients are summed: float64 for float64, otherwise float32.
-at::ScalarType wide_dtype(at::ScalarType compute);
-
 /// Where each parameter starts in one flat storage: at multiples of 32 elements (64 bytes in bfloat16), so
 /// that flat storages of different dtypes have the same plan.
 struct FlatPlan {

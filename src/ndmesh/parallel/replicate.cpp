@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 #include "ndmesh/parallel/parameters.h"
 
@@ -89,7 +90,7 @@ Replicated::~Replicated() {
 void Replicated::give_memory(const mesh::Mesh& mesh) {
   const auto shapes = shapes_of(parameters_);
   const at::ScalarType compute = parameters_.front().tensor.scalar_type();
-  const at::ScalarType wide = wide_dtype(compute);
+  const at::ScalarType wide = nn::wide_dtype(compute);
   Flat copy, values;
   {
     const MemoryScope scope(MemoryCategory::parameters);

@@ -11,6 +11,7 @@
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/nn/autograd.h"
+#include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 
 namespace ndmesh::parallel {
@@ -70,11 +71,11 @@ ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communica
   const Shapes owned = owned_shapes(full, shard_);
   {
     const MemoryScope scope(MemoryCategory::parameters);
-    values_ = make_flat(owned, wide_dtype(compute));
+    values_ = make_flat(owned, nn::wide_dtype(compute));
   }
   {
     const MemoryScope scope(MemoryCategory::gradients);
-    gradients_ = make_flat(owned, wide_dtype(compute));
+    gradients_ = make_flat(owned, nn::wide_dtype(compute));
   }
   send_values_of_first_rank(communicator);
   const FlatPlan plan = plan_flat(full);
