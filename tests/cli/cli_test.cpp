@@ -39,6 +39,7 @@ TEST(Usage, WithoutACommandItSaysWhichThereAre) {
 
 TEST(Usage, UnknownCommandsAndOptionsNameTheNearest) {
   expect_refused({"inspekt"}, {"unknown command \"inspekt\"; did you mean inspect?"});
+  expect_refused({"inspekt", "--help"}, {"unknown command \"inspekt\"; did you mean inspect?"});
   expect_refused({"inspect", "modle", "llama-1m"}, {"did you mean model?"});
   expect_refused({"inspect", "model", "llama-1m", "--jsn"},
                  {"unknown option \"--jsn\" of ndmesh inspect model; did you mean --json?"});

@@ -43,6 +43,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
+    if (!app.remaining(true).empty()) {  // the help of something that is not there
+      log_error(cli::usage_problem(app, asked, {argv + 1, argv + argc}));
+      return cli::refused;
+    }
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     log_error(cli::usage_problem(app, error, {argv + 1, argv + argc}));
