@@ -8,7 +8,7 @@ export PATH="/usr/bin:/bin:$PATH"
 TORCH_VERSION=2.13.0
 TORCH_LOG=build/torch-install.log
 BUILD_PACKAGES="g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libfmt-dev
-  libspdlog-dev libxxhash-dev libgtest-dev libgmock-dev"
+  libspdlog-dev libxxhash-dev libhwloc-dev libgtest-dev libgmock-dev"
 RUNTIME_PACKAGES="python3 python3-venv"             # for pip, which fetches libtorch
 TEST_PACKAGES="python3 clang-format-14"
 ALL_PACKAGES="clang-tidy-14 libbenchmark-dev"

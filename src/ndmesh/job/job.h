@@ -38,6 +38,21 @@ struct ShardSection {
   std::int64_t prefetch = 1;
   Offload offload = Offload::none;
 };
+enum class OptimizerName { adamw, sgd, muon };
+/// recompute.policy: what forward does not keep and backward computes again.
+struct Recompute {
+  enum class Policy : std::uint8_t {
+    none,
+    selective,  ///< what is cheap to compute again for the bytes it frees (the runtime profile says what)
+    full,       ///< everything but the block's input
+    every,      ///< full, for every `layers`-th block
+    budget,     ///< as many blocks as it takes to stay under `bytes` of activations
+  };
+  Policy policy = Policy::none;
+  std::int64_t layers = 1;
+  std::int64_t bytes = 0;
+  bool operator==(const Recompute&) const = default;
+};
 struct OptimizerSection {
   std::string name = "adamw";
   double lr = 3e-4;
@@ -49,6 +64,7 @@ struct OptimizerSection {
 struct PipelineSection {
   std::string schedule = "1f1b";  ///< means nothing while pp_size is 1
 };
+enum class ContextKind { ring, allgather, alltoall, hierarchical };
 struct ContextSection {
   std::string kind = "ring";  ///< means nothing while cp_size is 1
 };

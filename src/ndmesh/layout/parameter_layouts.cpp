@@ -30,8 +30,7 @@ Placement tp_placement(const ParameterSpec& parameter, const ModelSpec& spec, co
     case Role::attention_output:
     case Role::down:
       return parameter.bias ? Placement::replicate(tp) : Placement::shard(tp, 1);
-    case Role::norm:
-    case Role::head_norm:
+    default:
       break;
   }
   return Placement::replicate(tp);

@@ -9,8 +9,8 @@
 
 namespace ndmesh::model {
 
-/// Reads a Hugging Face config.json. Families: llama, mistral, qwen2, qwen3; another model_type is refused by
-/// name with that list. An absent key takes its family's default, null never means 0, and all broken rules
+/// Reads a Hugging Face config.json. Families: supported_families(); a multi-modal config's `text_config` is read in
+/// its place. Another model_type is refused by name with that list. An absent key takes its family's default, null never means 0, and all broken rules
 /// come in one RequestError that names `source` (a path, for messages) and the keys.
 ModelSpec spec_from_config(std::string_view json_text, const std::string& source);
 
@@ -29,9 +29,17 @@ std::vector<std::string> supported_families();
 ModelSpec preset(const std::string& name);
 std::vector<std::string> preset_names();
 
+/// A model of which only the size is known: "70B", "1.5b", "405e9". A llama-like shape of about that size, with
+/// unspecified_parameters making the count exact; family "estimate". RequestError when it is no size.
+ModelSpec estimate(const std::string& size);
+/// Whether `text` looks like such a size.
+bool is_size(std::string_view text);
+
 /// FLOPs of one token in training (forward + backward), by one stated convention: 6 per parameter that takes
-/// part in a matrix product (head always, input table never) and, for causal attention over sequences of
-/// `seq_len` tokens, 6 * layers * heads * head_dim * seq_len. Recomputation never counts.
+/// part in a matrix product (head always, input table never; of routed experts those that a token meets) and, for
+/// causal attention over sequences of `seq_len` tokens, 3 * (query_width + value_width) * seq_len a layer, which is
+/// 6 * heads * head_dim * seq_len without latent attention; a layer with a shorter window w counts the pairs inside it.
+/// Recomputation never counts.
 struct FlopsPerToken {
   double weights = 0;
   double attention = 0;

@@ -1,5 +1,6 @@
 #include "ndmesh/model/model_spec.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <numeric>
@@ -65,9 +66,11 @@ class Inventory {
 }  // namespace
 
 std::string_view name_of(Role role) {
-  constexpr std::array<std::string_view, 11> names = {
-      "embedding", "query", "key",       "value", "attention_output", "gate", "up",
-      "down",      "norm",  "head_norm", "head"};
+  constexpr std::array<std::string_view, 20> names = {
+      "embedding",   "query",     "key",         "value",       "attention_output",
+      "gate",        "up",        "down",        "norm",        "head_norm",
+      "head",        "positions", "fused_qkv",   "latent_down", "router",
+      "expert_gate", "expert_up", "expert_down", "sinks",       "unspecified"};
   return names[static_cast<std::size_t>(role)];
 }
 
@@ -85,6 +88,31 @@ std::int64_t ModelSpec::parameter_count() const {
     count += parameter.elements();
   }
   return count;
+}
+
+std::int64_t ModelSpec::active_parameter_count() const {
+  return parameter_count();
+}
+
+bool ModelSpec::is_moe(std::int64_t layer) const {
+  return experts && experts->layers.at(static_cast<std::size_t>(std::min(layer, layers - 1)));
+}
+
+bool ModelSpec::is_windowed(std::int64_t layer) const {
+  return sliding_window &&
+         (windowed.empty() || windowed.at(static_cast<std::size_t>(std::min(layer, layers - 1))));
+}
+
+std::int64_t ModelSpec::query_width() const {
+  return heads * (latent ? latent->nope_dim + latent->rope_dim : head_dim);
+}
+
+std::int64_t ModelSpec::value_width() const {
+  return heads * (latent ? latent->value_dim : head_dim);
+}
+
+std::int64_t ModelSpec::kv_elements_per_token() const {
+  return latent ? latent->kv_rank + latent->rope_dim : 2 * kv_heads * head_dim;
 }
 
 }  // namespace ndmesh::model

@@ -20,9 +20,18 @@ enum class Role {
   gate,              ///< gate_proj: [ffn, hidden]
   up,                ///< up_proj: [ffn, hidden]
   down,              ///< down_proj: [hidden, ffn]
-  norm,              ///< RMSNorm over hidden: [hidden]
+  norm,              ///< RMSNorm or LayerNorm over hidden (or over a latent): weight and, for LayerNorm, bias
   head_norm,         ///< q_norm, k_norm, over each head: [head_dim]
   head,              ///< lm_head [vocab, hidden]; absent when tied to the embedding
+  positions,         ///< learned positions [max_positions, hidden]
+  fused_qkv,         ///< query, key and value in one matrix, its outputs in three segments
+  latent_down,       ///< MLA: hidden to a latent (q_a_proj, kv_a_proj_with_mqa); every tp rank holds it whole
+  router,            ///< [experts, hidden]; every rank holds it whole
+  expert_gate,       ///< of one routed expert: [moe_ffn, hidden]
+  expert_up,         ///< as expert_gate
+  expert_down,       ///< [hidden, moe_ffn]
+  sinks,             ///< one number for each query head
+  unspecified,       ///< what an estimated model has beyond its estimated shape
 };
 
 /// "embedding", "attention_output", ...: as above.
@@ -32,8 +41,12 @@ struct ParameterSpec {
   std::string name;                 ///< Hugging Face name, as in the checkpoint
   std::vector<std::int64_t> shape;  ///< global shape
   Role role = Role::norm;
-  bool bias = false;        ///< the bias of the linear with that role
-  std::int64_t layer = -1;  ///< decoder layer, or -1 for embedding, final norm and head
+  bool bias = false;  ///< the bias of the linear with that role
+  std::int64_t layer =
+      -1;  ///< decoder layer, or -1 for embedding, final norm and head; MTP layers follow the
+           ///< decoder's
+  std::int64_t expert =
+      -1;  ///< routed expert, or -1; fused expert tensors count as expert 0 with a leading dim
 
   std::int64_t elements() const;
 };
@@ -50,10 +63,36 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+/// Multi-head latent attention (DeepSeek): queries, keys and values come from low-rank latents.
+struct LatentAttention {
+  std::int64_t query_rank = 0;  ///< q_lora_rank; 0: queries come from hidden directly
+  std::int64_t kv_rank = 0;     ///< kv_lora_rank
+  std::int64_t nope_dim = 0;    ///< of a head's query and key, without positions
+  std::int64_t rope_dim = 0;    ///< of a head's query, and of the one key that all heads share
+  std::int64_t value_dim = 0;   ///< of a head's value
+
+  bool operator==(const LatentAttention&) const = default;
+};
+
+/// The routed experts of a MoE layer.
+struct Experts {
+  std::int64_t count = 0;       ///< in one layer
+  std::int64_t per_token = 0;   ///< top k
+  std::int64_t ffn = 0;         ///< width of one expert
+  std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
+  bool shared_gate = false;     ///< qwen2_moe: a gate [1, hidden] on the shared expert
+  bool router_bias = false;     ///< trained, or a correction that is no parameter of the loss
+  bool bias = false;            ///< biases in each expert (gpt_oss)
+  std::vector<bool> layers =
+      {};  ///< by decoder layer, whether it is MoE; the others are dense, of width `ffn`
+
+  bool operator==(const Experts&) const = default;
+};
+
 /// A decoder-only transformer as plain values: built from config.json or a preset, read by planner, runtime
 /// and checkpoint. Knows nothing of tensors, devices or meshes.
 struct ModelSpec {
-  std::string family;  ///< `model_type`: llama, mistral, qwen2, qwen3
+  std::string family;  ///< `model_type`; "estimate" for a model known by its size only
   std::int64_t vocab = 0;
   std::int64_t hidden = 0;
   std::int64_t layers = 0;
@@ -65,8 +104,9 @@ struct ModelSpec {
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
-  std::optional<std::int64_t> sliding_window;  ///< tokens; set only where every layer uses it
-  bool tied = false;                           ///< head and embedding are one parameter
+  std::optional<std::int64_t> sliding_window;  ///< tokens; used by the layers of `windowed`
+  std::vector<bool> windowed;  ///< by layer, whether its attention is windowed; empty: all are
+  bool tied = false;           ///< head and embedding are one parameter
   bool qkv_bias = false;
   bool output_bias = false;  ///< bias of o_proj
   bool mlp_bias = false;
@@ -77,11 +117,34 @@ struct ModelSpec {
   std::vector<std::int64_t> eos_tokens;   ///< any of them ends a text
   std::optional<DType> stored_dtype;      ///< a hint: the files decide
 
+  // What planner and checkpoint know beyond what runs (job::check_trainable refuses the rest by name).
+  bool layer_norm = false;         ///< LayerNorm with bias instead of RMSNorm
+  bool gated = true;               ///< SwiGLU, GeGLU; false: up, activation, down
+  bool learned_positions = false;  ///< a table [max_positions, hidden] instead of rotary positions
+  bool fused_qkv = false;          ///< query, key and value are one parameter
+  bool post_norms = false;         ///< gemma: a norm behind attention and feed-forward too
+  bool attention_sinks = false;    ///< gpt_oss
+  std::optional<LatentAttention> latent;
+  std::optional<Experts> experts;
+  std::int64_t mtp_layers = 0;  ///< multi-token prediction: layers behind the last, with a projection each
+  std::int64_t unspecified_parameters = 0;  ///< beyond the estimated shape, so that the stated size is exact
+
   bool operator==(const ModelSpec&) const = default;
 
   /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied).
   std::vector<ParameterSpec> parameters() const;
   std::int64_t parameter_count() const;
+  /// Parameters that take part in one token: experts that it is not routed to left out.
+  std::int64_t active_parameter_count() const;
+
+  bool is_moe(std::int64_t layer) const;       ///< an MTP layer is what the last decoder layer is
+  bool is_windowed(std::int64_t layer) const;  ///< has a window, shorter or not than the sequence
+  bool estimated() const { return family == "estimate"; }
+  std::int64_t query_width() const;  ///< heads * (head_dim, or nope + rope of latent attention)
+  std::int64_t value_width() const;  ///< heads * (head_dim, or the value dim): what attention puts out
+  /// Elements of keys and values that one token leaves in one layer's cache, before tp: 2 * kv_heads * head_dim, or the
+  /// latent and the shared key of latent attention.
+  std::int64_t kv_elements_per_token() const;
 };
 
 }  // namespace ndmesh::model
