@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/job/yaml.h"
+#include "ndmesh/base/yaml.h"
 #include "ndmesh/model/config.h"
 #include "support/mutations.h"
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ndmesh/base/yaml.h"
 #include "ndmesh/job/job.h"
-#include "ndmesh/job/yaml.h"
 
 namespace ndmesh::job {
 

@@ -8,8 +8,8 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/nearest.h"
 #include "ndmesh/base/text.h"
+#include "ndmesh/base/yaml_values.h"
 #include "ndmesh/job/field.h"
-#include "ndmesh/job/values.h"
 
 /// The kinds of keys: each function makes the Field of one key from its name, range, help and place in a Job.
 namespace ndmesh::job {

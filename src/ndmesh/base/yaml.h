@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-namespace ndmesh::job {
+namespace ndmesh {
 
-/// One node of a YAML document, as far as job files use YAML: no anchors, aliases or tags.
+/// One node of a YAML document, as far as job and cluster files use YAML: no anchors, aliases or tags.
 struct YamlNode {
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
@@ -25,4 +25,4 @@ struct YamlNode {
 /// tags.
 YamlNode parse_yaml(const std::string& text, const std::string& source);
 
-}  // namespace ndmesh::job
+}  // namespace ndmesh

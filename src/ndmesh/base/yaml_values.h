@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "ndmesh/job/yaml.h"
+#include "ndmesh/base/yaml.h"
 
-namespace ndmesh::job {
+namespace ndmesh {
 
 struct IntegerRange {
   std::int64_t least;
@@ -41,4 +41,4 @@ std::string yaml_of(const std::vector<std::string>& values);
 /// Throws what the functions above throw.
 [[noreturn]] void refuse(const YamlNode& node, const std::string& allowed);
 
-}  // namespace ndmesh::job
+}  // namespace ndmesh

@@ -1,4 +1,4 @@
-#include "ndmesh/job/values.h"
+#include "ndmesh/base/yaml_values.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 
-namespace ndmesh::job {
+namespace ndmesh {
 namespace {
 
 /// The whole of a plain scalar as a number of type T.
@@ -146,4 +146,4 @@ std::string yaml_of(const std::vector<std::string>& values) {
   return fmt::format("[{}]", join(parts));
 }
 
-}  // namespace ndmesh::job
+}  // namespace ndmesh

@@ -1,4 +1,4 @@
-#include "ndmesh/job/yaml.h"
+#include "ndmesh/base/yaml.h"
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -12,7 +12,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 
-namespace ndmesh::job {
+namespace ndmesh {
 namespace {
 
 constexpr std::size_t most_levels = 8;
@@ -154,4 +154,4 @@ YamlNode parse_yaml(const std::string& text, const std::string& source) {
   return builder.take();
 }
 
-}  // namespace ndmesh::job
+}  // namespace ndmesh
