@@ -76,13 +76,70 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_EQ(job.run.threads, 1);
 }
 
-TEST(Job, KnowsWhatWasGivenAndWhatIsNotRead) {
+TEST(Job, KnowsWhatWasGivenAndWhatOnlyPlanningReads) {
   const Job job =
       parse("train: {steps: 5}\ncluster: {nodes: 2}\nplan: {task: train}\n", {"train.steps=6", "run.seed=3"});
   EXPECT_THAT(job.given, ElementsAre("train.steps", "cluster", "plan.task", "run.seed"));
-  EXPECT_THAT(job.warnings,
-              ElementsAre(HasSubstr("cluster is not read"), HasSubstr("plan.task is not read")));
+  EXPECT_TRUE(job.is_given("run.seed"));
+  EXPECT_FALSE(job.is_given("run"));
+  EXPECT_THAT(keys_of_planning(job), ElementsAre(HasSubstr("cluster is read by planning only"),
+                                                 HasSubstr("plan.task is read by planning only")));
   EXPECT_EQ(job.train.steps, 6);
+}
+
+TEST(Job, ReadsTheKeysOfPlanning) {
+  const Job job = parse(R"(
+shard: {zero: 2, offload: optimizer}
+pipeline: {schedule: zb-v, chunks: 2}
+context: {kind: alltoall}
+expert: {skew: 1.5}
+recompute: {policy: {every: 3}}
+precision: {fp8_products: true, bf16_states: true}
+adapter: {rank: 16}
+optimizer: {name: muon}
+mesh: {dp_shard_size: auto}
+plan: {task: serve, runtime: megatron, headroom: 0.1, max_batch: 64, tokens_per_second: 1e6, tokens: 15e12, days: 54}
+)");
+  EXPECT_EQ(job.shard.zero, 2);
+  EXPECT_EQ(job.shard.offload, Offload::optimizer);
+  EXPECT_EQ(job.pipeline.schedule, schedule::Kind::zb_v);
+  EXPECT_EQ(job.pipeline.chunks, 2);
+  EXPECT_EQ(job.context.kind, ContextKind::alltoall);
+  EXPECT_EQ(job.expert.skew, 1.5);
+  EXPECT_EQ(job.recompute, (Recompute{.policy = Recompute::Policy::every, .layers = 3}));
+  EXPECT_TRUE(job.precision.fp8_products);
+  EXPECT_TRUE(job.precision.bf16_states);
+  EXPECT_EQ(job.adapter.rank, 16);
+  EXPECT_EQ(job.optimizer.name, OptimizerName::muon);
+  EXPECT_TRUE(job.dp_shard_auto);
+  EXPECT_EQ(job.mesh.dp_shard, 1);
+  EXPECT_EQ(job.plan.task, PlanTask::serve);
+  EXPECT_EQ(job.plan.runtime, "megatron");
+  EXPECT_EQ(job.plan.headroom, 0.1);
+  EXPECT_EQ(job.plan.max_batch, 64);
+  EXPECT_EQ(job.plan.tokens, 15e12);
+  EXPECT_EQ(job.plan.days, 54);
+  EXPECT_EQ(resolved_yaml(parse(resolved_yaml(job))), resolved_yaml(job));
+  EXPECT_EQ(parse("recompute: {policy: {budget: 1000000}}").recompute,
+            (Recompute{.policy = Recompute::Policy::budget, .bytes = 1000000}));
+  EXPECT_FALSE(parse("mesh: {dp_shard_size: auto}", {"mesh.dp_shard_size=4"}).dp_shard_auto);
+}
+
+TEST(Job, KeepsTheClusterAsItIsWritten) {
+  EXPECT_EQ(parse("cluster: 8xH100-SXM").cluster, "8xH100-SXM");
+  EXPECT_EQ(parse("cluster: {nodes: 64, node: 8xH100-SXM, nics: 8x400G, latency: -1e-6, x: [a b, ~, \"2\"]}")
+                .cluster,
+            "{nodes: 64, node: 8xH100-SXM, nics: 8x400G, latency: -1e-6, x: [\"a b\", ~, \"2\"]}");
+  EXPECT_EQ(parse("cluster:\n  nodes: 2\n  node:\n    device: H100-SXM\n").cluster,
+            "{nodes: 2, node: {device: H100-SXM}}");
+  EXPECT_EQ(parse("", {"cluster=my cluster.yaml"}).cluster, "\"my cluster.yaml\"");
+  EXPECT_EQ(parse("cluster: ").cluster, "");
+  EXPECT_EQ(
+      parse("cluster: {nodes: 64, node: 8xH100-SXM}", {"cluster.nodes=2", "cluster.nics=8x400G"}).cluster,
+      "{nodes: 2, node: 8xH100-SXM, nics: 8x400G}");
+  EXPECT_EQ(parse("cluster: \"\"", {"cluster.node=8xH100-SXM"}).cluster, "{node: 8xH100-SXM}");
+  const Job job = parse("cluster: {nodes: 64, node: {device: H100-SXM, links: [1, \"1\"]}}");
+  EXPECT_EQ(parse(resolved_yaml(job)).cluster, job.cluster);
 }
 
 TEST(Job, AnEmptyFileIsAllDefaults) {
@@ -108,7 +165,7 @@ TEST(Job, ResolvedJobIsReadBackToTheSame) {
   job.optimizer.lr = 1.0 / 3;
   job.mesh_order = {mesh::Axis::pp, mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_shard,
                     mesh::Axis::dp_replicate};
-  job.pipeline.schedule = "zb-v";
+  job.pipeline.schedule = schedule::Kind::zb_v;
   const std::string text = resolved_yaml(job);
   const Job again = parse(text);
   EXPECT_EQ(again.model.path, job.model.path);
@@ -128,24 +185,17 @@ TEST(Job, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_THAT(problem_of("mesh.tp_size: 2"), HasSubstr("write mesh: {tp_size: ...}"));
   EXPECT_THAT(problem_of("", {"mesh.tp_sise=2"}), HasSubstr("did you mean mesh.tp_size?"));
   EXPECT_THAT(problem_of("tensor: {sequence: true}"), HasSubstr("Not built yet"));
-  EXPECT_THAT(problem_of("adapter: {kind: lora}"), HasSubstr("Not built yet"));
+  EXPECT_THAT(problem_of("adapter: {kind: lora}"), HasSubstr("unknown key \"adapter.kind\""));
 }
 
 TEST(Job, PartsThatAreNotBuiltAreRefusedByName) {
   for (const auto& [yaml, what] : std::vector<std::pair<std::string, std::string>>{
-           {"recompute: {policy: full}", "recompute.policy full is not built yet; allowed: none"},
-           {"recompute: {policy: {every: 2}}", "recompute.policy every is not built yet; allowed: none"},
-           {"recompute: {policy: selective}", "selective is not built yet"},
-           {"shard: {zero: 1}", "shard.zero 1 is not built yet; allowed: 0, 3"},
-           {"shard: {zero: 2}", "shard.zero 2 is not built yet"},
            {"shard: {unit: part}", "shard.unit part is not built yet; allowed: block"},
-           {"shard: {offload: optimizer}", "shard.offload optimizer is not built yet; allowed: none"},
-           {"shard: {offload: all}", "all is not built yet"},
            {"run: {transport: mpi}", "run.transport mpi is not built yet; allowed: threads"},
            {"run: {transport: nccl}", "nccl is not built yet"},
            {"run: {transport: meta}", "meta is not built yet"},
            {"run: {device: cuda}", "run.device cuda is not built yet; allowed: cpu"},
-           {"optimizer: {name: sgd}", "optimizer.name sgd is not built yet; allowed: adamw"},
+           {"optimizer: {name: lion}", "optimizer.name lion is not built yet; allowed: adamw, sgd, muon"},
            {"data: {format: jsonl}", "data.format jsonl is not built yet; allowed: text, u16, bin"},
            {"data: {format: megatron}", "megatron is not built yet"},
            {"expert: {placement: independent}", "independent is not built yet; allowed: folded"},
@@ -169,7 +219,23 @@ TEST(Job, WrongTypesAndRangesAreRefused) {
            {"batch: {global: ~}", "is nothing"},
            {"batch: {global: [8]}", "is a list"},
            {"batch: {global: {a: 8}}", "is a mapping"},
-           {"mesh: {dp_shard_size: auto}", "is \"auto\"; allowed: an integer"},
+           {"mesh: {tp_size: auto}", "is \"auto\"; allowed: an integer"},
+           {"mesh: {dp_shard_size: all}", "is \"all\"; allowed: an integer"},
+           {"shard: {zero: 4}", "shard.zero is \"4\"; allowed: 0, 1, 2, 3"},
+           {"recompute: {policy: all}",
+            "is \"all\"; allowed: none, selective, full, {every: n}, {budget: bytes}"},
+           {"recompute: {policy: every}", "allowed: none, selective, full, {every: n}"},
+           {"recompute: {policy: {every: 0}}", "recompute.policy is \"0\"; allowed: an integer, 1 to"},
+           {"recompute: {policy: {budget: -1}}", "is \"-1\""},
+           {"recompute: {policy: {every: 2, budget: 3}}", "is a mapping"},
+           {"recompute: {policy: {often: 2}}", "is a mapping"},
+           {"recompute: {policy: [full]}", "is a list"},
+           {"cluster: [8xH100-SXM]", "cluster is a list; allowed: a text or a mapping"},
+           {"plan: {task: dream}", "allowed: train, serve"},
+           {"plan: {runtime: megatorn}", "did you mean megatron?"},
+           {"plan: {headroom: 0.95}", "0 to 0.9"},
+           {"plan: {speed: 2}", "unknown key \"plan.speed\""},
+           {"expert: {skew: 0.5}", "1 to 1000"},
            {"optimizer: {lr: .nan}", "is \".nan\"; allowed: a number"},
            {"optimizer: {lr: nan}", "is \"nan\""},
            {"optimizer: {lr: inf}", "is \"inf\""},
@@ -208,6 +274,8 @@ TEST(Job, OverridesMustNameAKeyOnce) {
   EXPECT_THAT(problem_of("", {"train.steps"}), HasSubstr("allowed: SECTION.KEY=VALUE"));
   EXPECT_THAT(problem_of("", {"train.steps=5", "train.steps=6"}), HasSubstr("overridden twice"));
   EXPECT_THAT(problem_of("", {"train.steps={a"}), HasSubstr("not valid YAML"));
+  EXPECT_THAT(problem_of("cluster: 8xH100-SXM", {"cluster.nodes=2"}),
+              HasSubstr("cluster.nodes: cluster is \"8xH100-SXM\", not a mapping"));
 }
 
 TEST(Yaml, RefusesHostileDocuments) {
@@ -346,6 +414,49 @@ TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
   job.mesh.dp_shard = 2;
   EXPECT_THAT(refusals(job),
               testing::Contains(HasSubstr("mesh.ep_size is 2: expert parallelism is not built yet")));
+}
+
+TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
+  for (const auto& [override, what] : std::vector<std::pair<std::string, std::string>>{
+           {"mesh.dp_shard_size=auto",
+            "mesh.dp_shard_size auto is not built yet for running; allowed: a number"},
+           {"shard.zero=1", "shard.zero 1 is not built yet for running; allowed: 0, 3"},
+           {"shard.zero=2", "shard.zero 2 is not"},
+           {"shard.offload=optimizer", "shard.offload optimizer is not built yet for running; allowed: none"},
+           {"shard.offload=all", "shard.offload all is not"},
+           {"pipeline.chunks=2", "pipeline.chunks 2 is not"},
+           {"recompute.policy=full", "recompute.policy full is not built yet for running; allowed: none"},
+           {"recompute.policy={every: 2}", "recompute.policy {every: 2} is not"},
+           {"precision.fp8_products=true", "precision.fp8_products true is not"},
+           {"precision.bf16_states=true", "precision.bf16_states true is not"},
+           {"adapter.rank=8", "adapter.rank 8 is not"},
+           {"optimizer.name=sgd", "optimizer.name sgd is not built yet for running; allowed: adamw"}}) {
+    const Job job = parse(
+        "model: {preset: llama-1m}\ndata: {files: [a.txt]}\nbatch: {global: 8, micro: 2, seq_len: 64}\n",
+        {override});
+    EXPECT_THAT(refusals(job), ElementsAre(HasSubstr(what))) << override;
+  }
+}
+
+TEST(Check, ModelsThatDoNotRunYetAreRefusedByFeature) {
+  const auto with = [](auto change) {
+    model::ModelSpec spec = model::preset("llama-1m");
+    change(spec);
+    return refusals(trainable(), spec);
+  };
+  using Spec = model::ModelSpec;
+  EXPECT_THAT(with([](Spec& s) { s.experts = model::Experts{.count = 4, .per_token = 2, .ffn = 8}; }),
+              ElementsAre(HasSubstr("routed experts (model_type llama) are not built yet for running")));
+  EXPECT_THAT(with([](Spec& s) { s.latent = model::LatentAttention{}; }), ElementsAre(HasSubstr("latent")));
+  EXPECT_THAT(with([](Spec& s) { s.mtp_layers = 1; }), ElementsAre(HasSubstr("multi-token")));
+  EXPECT_THAT(with([](Spec& s) { s.layer_norm = true; }),
+              ElementsAre(HasSubstr("LayerNorm (model_type llama) is")));
+  EXPECT_THAT(with([](Spec& s) { s.gated = false; }), ElementsAre(HasSubstr("without a gate")));
+  EXPECT_THAT(with([](Spec& s) { s.learned_positions = true; }), ElementsAre(HasSubstr("learned positions")));
+  EXPECT_THAT(with([](Spec& s) { s.fused_qkv = true; }), ElementsAre(HasSubstr("fused query")));
+  EXPECT_THAT(with([](Spec& s) { s.post_norms = true; }), ElementsAre(HasSubstr("norms behind")));
+  EXPECT_THAT(with([](Spec& s) { s.attention_sinks = true; }), ElementsAre(HasSubstr("attention sinks")));
+  EXPECT_THAT(with([](Spec& s) { s.family = "estimate"; }), ElementsAre(HasSubstr("only the size is known")));
 }
 
 // The global batch is never altered: 32 sequences do not fit 23 batch ranks.

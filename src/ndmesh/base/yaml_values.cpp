@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,21 @@ std::optional<T> parsed(const YamlNode& node) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();
   return whole ? std::optional(value) : std::nullopt;
+}
+
+/// Whether a plain scalar may stand in a flow sequence or mapping as it is: numbers, names, paths.
+bool is_plain_scalar(const std::string& value) {
+  const auto safe = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-+./").find(c) != std::string_view::npos;
+  };
+  return !value.empty() && value != "-" && value != "---" && value != "..." &&
+         std::all_of(value.begin(), value.end(), safe);
+}
+
+/// A JSON string is a double-quoted YAML scalar.
+std::string quoted(const std::string& value) {
+  return nlohmann::json(value).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 /// Whether a plain scalar of these characters is read as this text and nothing else.
@@ -134,8 +150,7 @@ std::string yaml_of(const std::string& value) {
   if (is_plain_text(value)) {
     return value;
   }
-  // A JSON string is a double-quoted YAML scalar.
-  return nlohmann::json(value).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return quoted(value);
 }
 
 std::string yaml_of(const std::vector<std::string>& values) {
@@ -144,6 +159,27 @@ std::string yaml_of(const std::vector<std::string>& values) {
     parts.push_back(yaml_of(value));
   }
   return fmt::format("[{}]", join(parts));
+}
+
+std::string yaml_of(const YamlNode& node) {
+  std::vector<std::string> parts;
+  switch (node.kind) {
+    case YamlNode::Kind::null:
+      return "~";
+    case YamlNode::Kind::scalar:
+      return !node.is_quoted && is_plain_scalar(node.scalar) ? node.scalar : quoted(node.scalar);
+    case YamlNode::Kind::list:
+      for (const YamlNode& item : node.items) {
+        parts.push_back(yaml_of(item));
+      }
+      return fmt::format("[{}]", join(parts));
+    case YamlNode::Kind::map:
+      for (const auto& [key, value] : node.entries) {
+        parts.push_back(fmt::format("{}: {}", yaml_of(key), yaml_of(value)));
+      }
+      return fmt::format("{{{}}}", join(parts));
+  }
+  return {};
 }
 
 }  // namespace ndmesh

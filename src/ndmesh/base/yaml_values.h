@@ -37,6 +37,8 @@ std::string yaml_of(double value);
 std::string yaml_of(bool value);
 std::string yaml_of(const std::string& value);
 std::string yaml_of(const std::vector<std::string>& values);
+/// A node of any kind on one line, as a scalar that is read as the same type, [ ... ] or { ... }.
+std::string yaml_of(const YamlNode& node);
 
 /// Throws what the functions above throw.
 [[noreturn]] void refuse(const YamlNode& node, const std::string& allowed);

@@ -4,7 +4,6 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/file.h"
-#include "ndmesh/base/log.h"
 #include "ndmesh/base/nearest.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/model/config.h"
@@ -16,7 +15,7 @@ constexpr std::int64_t most_config_bytes = 4 << 20;
 
 bool is_override(const std::string& word) {
   const std::size_t equals = word.find('=');
-  return equals != std::string::npos && word.find('.') < equals;
+  return equals != std::string::npos && (word.find('.') < equals || word.starts_with("cluster="));
 }
 
 bool is_preset(const std::string& name) {
@@ -68,9 +67,6 @@ Source read_source(const std::vector<std::string>& words, const std::string& mes
   Source source = names.empty() ? read_overrides(overrides) : read_named(names.front(), overrides);
   if (!mesh.empty()) {
     source.job.mesh = mesh::parse_mesh(mesh);
-  }
-  for (const std::string& warning : source.job.warnings) {
-    log_warning(warning);
   }
   return source;
 }

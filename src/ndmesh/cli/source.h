@@ -17,7 +17,7 @@ struct Source {
 
 /// `words` are a SOURCE (job file, model folder, config.json or preset name) and KEY=VALUE overrides, in any
 /// order; without a SOURCE the model is what the overrides say, if they do. `mesh` is in MESH notation,
-/// empty: the job's mesh. RequestError for what cannot be read; the job's warnings go to the log.
+/// empty: the job's mesh. RequestError for what cannot be read.
 Source read_source(const std::vector<std::string>& words, const std::string& mesh);
 
 /// The model of a source, for commands that need one. RequestError when there is none.

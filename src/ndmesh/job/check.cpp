@@ -5,6 +5,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
+#include "ndmesh/job/field.h"
 #include "ndmesh/job/job.h"
 #include "ndmesh/mesh/rules.h"
 #include "ndmesh/model/config.h"
@@ -20,7 +21,9 @@ class Check {
 
   void run() {
     check_rules();
-    check_what_is_built();
+    check_axes();
+    check_model();
+    check_keys();
     check_shard();
     check_window();
     check_data();
@@ -34,11 +37,11 @@ class Check {
     input.micro_batch = job_.batch.micro;
     input.seq_len = job_.batch.seq_len;
     input.context =
-        job_.context.kind == "alltoall" ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
+        job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
     problems_.add_all(mesh::broken_rules(input));
   }
 
-  void check_what_is_built() {
+  void check_axes() {
     const mesh::MeshSizes& sizes = job_.mesh;
     refuse_axis("mesh.tp_size", sizes.tp, "tensor parallelism");
     refuse_axis("mesh.pp_size", sizes.pp, "pipeline parallelism");
@@ -51,6 +54,52 @@ class Check {
           "mesh.dp_replicate_size {} times mesh.dp_shard_size {} is {} ranks; run.transport threads "
           "runs all of them in this process; allowed: at most {}",
           sizes.dp_replicate, sizes.dp_shard, batch_ranks, most_ranks));
+    }
+  }
+
+  /// Features that planner and checkpoint know, and the runtime does not yet.
+  void check_model() {
+    refuse_model(model_.estimated(), "a model of which only the size is known");
+    refuse_model(model_.experts.has_value(), "routed experts");
+    refuse_model(model_.latent.has_value(), "latent attention");
+    refuse_model(model_.mtp_layers > 0, "multi-token prediction");
+    refuse_model(model_.layer_norm, "LayerNorm");
+    refuse_model(!model_.gated, "a feed-forward part without a gate");
+    refuse_model(model_.learned_positions, "learned positions");
+    refuse_model(model_.fused_qkv, "fused query, key and value");
+    refuse_model(model_.post_norms, "norms behind attention and feed-forward");
+    refuse_model(model_.attention_sinks, "attention sinks");
+  }
+
+  void refuse_model(bool has, const std::string& what) {
+    if (has) {
+      problems_.add(fmt::format("model: {} (model_type {}) {} not built yet for running", what,
+                                model_.family, what.ends_with('s') ? "are" : "is"));
+    }
+  }
+
+  /// Values that a plan takes and a run does not yet.
+  void check_keys() {
+    refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
+    refuse_key("shard.zero", job_.shard.zero == 1 || job_.shard.zero == 2, fmt::format("{}", job_.shard.zero),
+               "0, 3");
+    refuse_key("shard.offload", job_.shard.offload != Offload::none, value_of("shard.offload"), "none");
+    refuse_key("pipeline.chunks", job_.pipeline.chunks > 1, value_of("pipeline.chunks"), "1");
+    refuse_key("recompute.policy", job_.recompute.policy != Recompute::Policy::none,
+               value_of("recompute.policy"), "none");
+    refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
+    refuse_key("precision.bf16_states", job_.precision.bf16_states, "true", "false");
+    refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
+    refuse_key("optimizer.name", job_.optimizer.name != OptimizerName::adamw, value_of("optimizer.name"),
+               "adamw");
+  }
+
+  std::string value_of(std::string_view key) const { return find_field(key)->get(job_); }
+
+  void refuse_key(const std::string& key, bool refused, const std::string& value,
+                  const std::string& allowed) {
+    if (refused) {
+      problems_.add(fmt::format("{} {} is not built yet for running; allowed: {}", key, value, allowed));
     }
   }
 
@@ -111,6 +160,17 @@ model::ModelSpec model_of(const Job& job) {
     return model::preset(job.model.preset);
   }
   throw RequestError("model.path or model.preset must be given; presets: " + join(model::preset_names()));
+}
+
+std::vector<std::string> keys_of_planning(const Job& job) {
+  std::vector<std::string> sentences;
+  for (const std::string& key : job.given) {
+    const std::string section = key.substr(0, key.find('.'));
+    if (section == "cluster" || section == "plan") {
+      sentences.push_back(key + " is read by planning only, not by this command");
+    }
+  }
+  return sentences;
 }
 
 void check_trainable(const Job& job, const model::ModelSpec& model) {

@@ -76,9 +76,11 @@ Field texts(std::string key, std::string range, std::string help, Member member)
 template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
 
-/// Throws for what is none of `choices`; a name that is only planned is told from a typing error.
+/// Throws for what is none of `choices`; a name that is only planned is told from a typing error. `allowed` is
+/// what the message lists, where that is more than the names.
 template <typename Value>
-Value chosen(const YamlNode& node, const Choices<Value>& choices, const std::vector<std::string>& planned) {
+Value chosen(const YamlNode& node, const Choices<Value>& choices, const std::vector<std::string>& planned,
+             const std::string& allowed = {}) {
   std::vector<std::string> names;
   for (const auto& [name, value] : choices) {
     if (node.kind == YamlNode::Kind::scalar && node.scalar == name) {
@@ -92,7 +94,7 @@ Value chosen(const YamlNode& node, const Choices<Value>& choices, const std::vec
     throw RequestError(given + " is not built yet; allowed: " + join(names));
   }
   const std::string near = node.kind == YamlNode::Kind::scalar ? did_you_mean(given, names) : "";
-  refuse(node, join(names) + near);
+  refuse(node, (allowed.empty() ? join(names) : allowed) + near);
 }
 
 template <typename Value, typename Member>

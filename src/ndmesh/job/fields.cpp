@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ndmesh/job/field_kinds.h"
+#include "ndmesh/job/field_lists.h"
 #include "ndmesh/model/config.h"
 
 namespace ndmesh::job {
@@ -45,6 +46,19 @@ Field mesh_order_field() {
             return yaml_of(names);
           },
           [](Job& job, const YamlNode& node) { job.mesh_order = mesh::parse_order(texts_of(node)); }};
+}
+
+Field dp_shard_field() {
+  return {"mesh.dp_shard_size",
+          "integer or auto",
+          axis_size.name() + ", auto",
+          "Ranks that share one copy of the parameters, each with a batch of its own; auto: what the other "
+          "axes leave of the cluster",
+          [](const Job& job) { return job.dp_shard_auto ? "auto" : yaml_of(job.mesh.dp_shard); },
+          [](Job& job, const YamlNode& node) {
+            job.dp_shard_auto = node.kind == YamlNode::Kind::scalar && node.scalar == "auto";
+            job.mesh.dp_shard = job.dp_shard_auto ? 1 : integer_of(node, axis_size);
+          }};
 }
 
 Field betas_field() {
@@ -97,9 +111,7 @@ std::vector<Field> batch_and_mesh() {
       integer("mesh.dp_replicate_size", axis_size,
               "Replicas, each with a batch of its own and all parameters",
               at(&Job::mesh, &MeshSizes::dp_replicate)),
-      integer("mesh.dp_shard_size", axis_size,
-              "Ranks that share one copy of the parameters, each with a batch of its own",
-              at(&Job::mesh, &MeshSizes::dp_shard)),
+      dp_shard_field(),
       integer("mesh.tp_size", axis_size, "Ranks that split the matrices and heads",
               at(&Job::mesh, &MeshSizes::tp)),
       integer("mesh.cp_size", axis_size, "Ranks that split the sequence", at(&Job::mesh, &MeshSizes::cp)),
@@ -111,41 +123,12 @@ std::vector<Field> batch_and_mesh() {
   };
 }
 
-std::vector<Field> strategies() {
-  return {
-      choice<std::int64_t>("shard.zero", {{"0", 0}, {"3", 3}},
-                           "What dp_shard cuts: 3 parameters, gradients and optimizer state; 0 nothing",
-                           at(&Job::shard, &ShardSection::zero), {"1", "2"}),
-      named("shard.unit", {"block"}, "What is gathered at a time", at(&Job::shard, &ShardSection::unit),
-            {"part"}),
-      boolean("shard.reshard",
-              "Give gathered parameters back after forward and gather them again for backward",
-              at(&Job::shard, &ShardSection::reshard)),
-      integer("shard.prefetch", {0, 1024}, "Units gathered ahead of the one that computes",
-              at(&Job::shard, &ShardSection::prefetch)),
-      choice<Offload>("shard.offload", {{"none", Offload::none}}, "What lives in host memory",
-                      at(&Job::shard, &ShardSection::offload), {"optimizer", "all"}),
-      named("pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"},
-            "Order of the micro-batches; means nothing while mesh.pp_size is 1",
-            at(&Job::pipeline, &PipelineSection::schedule)),
-      named("context.kind", {"ring", "allgather", "alltoall", "hierarchical"},
-            "How ranks exchange keys and values; means nothing while mesh.cp_size is 1",
-            at(&Job::context, &ContextSection::kind)),
-      neutral("expert.placement", "folded", "Whether expert axes regroup the ranks of the dense axes",
-              {"independent"}),
-      neutral("recompute.policy", "none", "Which activations backward computes again instead of keeping them",
-              {"selective", "full", "every", "budget"}),
-      choice<DType>("precision.dtype",
-                    {{"float32", DType::float32}, {"float64", DType::float64}, {"bfloat16", DType::bfloat16}},
-                    "Format of compute; bfloat16 keeps master weights and reduces in float32",
-                    [](auto& job) -> auto& { return job.dtype; }, {"float16"}),
-  };
-}
-
 std::vector<Field> optimization() {
   return {
-      named("optimizer.name", {"adamw"}, "Update rule", at(&Job::optimizer, &OptimizerSection::name),
-            {"adam", "sgd", "muon", "adafactor", "lion"}),
+      choice<OptimizerName>(
+          "optimizer.name",
+          {{"adamw", OptimizerName::adamw}, {"sgd", OptimizerName::sgd}, {"muon", OptimizerName::muon}},
+          "Update rule", at(&Job::optimizer, &OptimizerSection::name), {"adam", "adafactor", "lion"}),
       number("optimizer.lr", {0, 1000}, "Peak learning rate", at(&Job::optimizer, &OptimizerSection::lr)),
       betas_field(),
       number("optimizer.eps", {0, 1, true}, "Added to the root of the second moment",
@@ -195,18 +178,19 @@ std::vector<Field> running() {
              at(&Job::run, &RunSection::step_limit)),
       number("run.save_limit", seconds, "Seconds a peer may be late while the model is written",
              at(&Job::run, &RunSection::save_limit)),
-      text("debug.gradients", "a file",
-           "Write every gradient of the first step, gathered, before clipping, as safetensors",
-           at(&Job::debug, &DebugSection::gradients)),
   };
 }
 
 std::vector<Field> declare() {
   std::vector<Field> list = model_and_data();
   append(list, batch_and_mesh());
-  append(list, strategies());
+  append(list, strategy_fields());
   append(list, optimization());
   append(list, running());
+  append(list, planning_fields());
+  list.push_back(text("debug.gradients", "a file",
+                      "Write every gradient of the first step, gathered, before clipping, as safetensors",
+                      at(&Job::debug, &DebugSection::gradients)));
   return list;
 }
 
@@ -236,15 +220,14 @@ const std::vector<Section>& sections() {
       {"expert", "Expert parallelism."},
       {"recompute", "Memory against compute."},
       {"precision", "Number formats."},
-      {"adapter", "LoRA and the like. Not built yet: the section has no keys."},
+      {"adapter", "LoRA over a frozen base."},
       {"optimizer", "The update."},
       {"lr_schedule", "The learning rate over the steps."},
       {"train", "The loop."},
       {"checkpoint", "What is written while it runs."},
       {"run", "Ranks, devices, limits."},
-      {"cluster",
-       "Devices and links, for planning. Taken as it is and not read by the commands that are built."},
-      {"plan", "The planner's wishes. Taken as they are and not read by the commands that are built."},
+      {"cluster", "Devices and links, for planning: a short form, a mapping or a file."},
+      {"plan", "The planner's wishes."},
       {"debug", "Looking inside."},
   };
   return list;

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ndmesh/base/dtype.h"
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
+#include "ndmesh/schedule/schedule.h"
 
 namespace ndmesh::job {
 
@@ -54,19 +56,31 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 struct OptimizerSection {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
 };
+/// Means nothing while pp_size is 1.
 struct PipelineSection {
-  std::string schedule = "1f1b";  ///< means nothing while pp_size is 1
+  schedule::Kind schedule = schedule::Kind::one_f_one_b;
+  std::int64_t chunks = 1;  ///< model chunks of each pipeline rank
 };
 enum class ContextKind { ring, allgather, alltoall, hierarchical };
 struct ContextSection {
-  std::string kind = "ring";  ///< means nothing while cp_size is 1
+  ContextKind kind = ContextKind::ring;  ///< means nothing while cp_size is 1
+};
+struct ExpertSection {
+  double skew = 1.0;  ///< tokens of the busiest expert rank over the mean: what a plan counts with
+};
+struct PrecisionSection {
+  bool fp8_products = false;  ///< linear layers compute in 8 bits
+  bool bf16_states = false;   ///< optimizer moments in bfloat16
+};
+struct AdapterSection {
+  std::int64_t rank = 0;  ///< of LoRA over a frozen base; 0 trains everything
 };
 enum class ScheduleKind { constant, linear, cosine };
 struct LrScheduleSection {
@@ -94,6 +108,16 @@ struct RunSection {
   double step_limit = 300;
   double save_limit = 1800;
 };
+enum class PlanTask { train, serve };
+struct PlanSection {
+  PlanTask task = PlanTask::train;
+  std::string runtime = "ndmesh";
+  double headroom = 0.05;        ///< share of usable device memory left free
+  std::int64_t max_batch = 0;    ///< sequences up to which batch.global may grow; 0: it is fixed
+  double tokens_per_second = 0;  ///< wanted, of the whole cluster; 0: as fast as it goes
+  double tokens = 0;             ///< of the whole training, wanted within `days`
+  double days = 0;
+};
 struct DebugSection {
   std::string gradients;  ///< file for the first step's gradients
 };
@@ -104,23 +128,31 @@ struct Job {
   DataSection data;
   BatchSection batch;
   mesh::MeshSizes mesh;
+  bool dp_shard_auto = false;  ///< mesh.dp_shard_size: auto; mesh.dp_shard is then 1
   mesh::AxisOrder mesh_order = mesh::default_order;
   ShardSection shard;
   PipelineSection pipeline;
   ContextSection context;
+  ExpertSection expert;
+  Recompute recompute;
   DType dtype = DType::float32;  ///< precision.dtype
+  PrecisionSection precision;
+  AdapterSection adapter;
   OptimizerSection optimizer;
   LrScheduleSection lr_schedule;
   TrainSection train;
   CheckpointSection checkpoint;
   RunSection run;
+  std::string cluster;  ///< the key's value as YAML: short form, mapping or file name; empty: this machine
+  PlanSection plan;
   DebugSection debug;
 
-  std::vector<std::string> given;     ///< dotted paths that the file or an override set
-  std::vector<std::string> warnings;  ///< keys that are read but mean nothing to this command
+  std::vector<std::string> given;  ///< dotted paths that the file or an override set
+
+  bool is_given(std::string_view key) const;
 };
 
-/// Reads a job file and lays overrides ("mesh.tp_size=2") over it. Relative paths inside the file are
+/// Reads a job file and lays overrides ("mesh.tp_size=2", "cluster=8xH100-SXM", "cluster.nodes=4") over it. Relative paths inside the file are
 /// relative to the working directory. Everything that is wrong comes in one RequestError: unknown keys (with
 /// the nearest), types, ranges, values of parts that are not built yet (named as such), keys given twice.
 Job read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
@@ -150,6 +182,9 @@ model::ModelSpec model_of(const Job& job);
 /// strategies that are not built, device, data. Nothing is allocated or started before. Returns normally when
 /// the job can run.
 void check_trainable(const Job& job, const model::ModelSpec& model);
+
+/// One sentence for each given key that only the planner reads, for commands that run.
+std::vector<std::string> keys_of_planning(const Job& job);
 
 /// Intra-op threads of each rank: run.threads, or the cores shared out.
 std::int64_t threads_per_rank(const Job& job);

@@ -14,11 +14,6 @@ namespace {
 
 constexpr std::int64_t most_job_bytes = 1 << 20;
 
-/// Sections that commands of later parts read; what stands in them is theirs to check.
-bool is_unread(std::string_view section) {
-  return section == "cluster" || section == "plan";
-}
-
 std::vector<std::string> key_names() {
   std::vector<std::string> names;
   for (const Field& field : fields()) {
@@ -70,7 +65,7 @@ class Reader {
     const std::size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
     source_ = "override " + shown(text);
-    if (equals == std::string::npos || key.find('.') == std::string::npos) {
+    if (equals == std::string::npos || (key.find('.') == std::string::npos && key != "cluster")) {
       problems_.add(source_ + ": allowed: SECTION.KEY=VALUE");
       return;
     }
@@ -98,8 +93,8 @@ class Reader {
 
  private:
   void read_section(const std::string& name, const YamlNode& section) {
-    if (is_unread(name)) {
-      return note_unread(name, section);
+    if (name == "cluster") {
+      return set_cluster(section);
     }
     if (find_section(name) == nullptr) {
       return refuse_section(name, section);
@@ -129,41 +124,60 @@ class Reader {
 
   void read_key(const std::string& key, const YamlNode& value) {
     const std::string section = key.substr(0, key.find('.'));
-    if (is_unread(section)) {
-      return note(key);
+    if (section == "cluster") {
+      return key == section ? set_cluster(value) : set_cluster_key(key, value);
     }
     const Field* field = find_field(key);
     if (field == nullptr) {
-      const bool empty_section = section == "tensor" || section == "adapter";
       problems_.add(place(value) + "unknown key " + shown(key) +
-                    (empty_section ? ": " + find_section(section)->help : near_key(key)));
+                    (section == "tensor" ? ": " + find_section(section)->help : near_key(key)));
       return;
     }
+    set(*field, value);
+  }
+
+  void set(const Field& field, const YamlNode& value) {
+    const std::string& key = field.key;
     try {
-      field->set(job_, value);
+      field.set(job_, value);
     } catch (const RequestError& error) {
       for (const std::string& problem : error.problems()) {
         const bool names_key = problem.starts_with(key);
         problems_.add(place(value) + (names_key ? problem : key + " " + problem));
       }
     }
-    if (std::find(job_.given.begin(), job_.given.end(), key) == job_.given.end()) {
+    note(key);
+  }
+
+  void note(const std::string& key) {
+    if (!job_.is_given(key)) {
       job_.given.push_back(key);
     }
   }
 
-  void note_unread(const std::string& name, const YamlNode& section) {
-    if (section.kind != YamlNode::Kind::map || name == "cluster") {
-      return note(name);
-    }
-    for (const auto& entry : section.entries) {
-      note(name + "." + entry.first);
-    }
+  void set_cluster(const YamlNode& value) {
+    const bool is_empty = value.kind == YamlNode::Kind::scalar && value.scalar.empty();
+    cluster_ = is_empty ? YamlNode() : value;
+    set(*find_field("cluster"), value);
   }
 
-  void note(const std::string& key) {
-    job_.given.push_back(key);
-    job_.warnings.push_back(key + " is not read by this command");
+  /// cluster.nodes=4 changes one key of a mapping; the keys are the cluster reader's to check.
+  void set_cluster_key(const std::string& key, const YamlNode& value) {
+    if (cluster_.kind != YamlNode::Kind::map && cluster_.kind != YamlNode::Kind::null) {
+      problems_.add(place(value) + key + ": cluster is " + cluster_.shown_value() +
+                    ", not a mapping; allowed: cluster=... as a whole");
+      return;
+    }
+    cluster_.kind = YamlNode::Kind::map;
+    const std::string name = key.substr(key.find('.') + 1);
+    const auto same = std::find_if(cluster_.entries.begin(), cluster_.entries.end(),
+                                   [&](const auto& entry) { return entry.first == name; });
+    if (same == cluster_.entries.end()) {
+      cluster_.entries.emplace_back(name, value);
+    } else {
+      same->second = value;
+    }
+    set(*find_field("cluster"), cluster_);
   }
 
   std::string place(const YamlNode& node) const {
@@ -172,12 +186,17 @@ class Reader {
   }
 
   Job job_;
+  YamlNode cluster_;
   Problems problems_;
   std::string source_;
   std::vector<std::string> overridden_;
 };
 
 }  // namespace
+
+bool Job::is_given(std::string_view key) const {
+  return std::find(given.begin(), given.end(), key) != given.end();
+}
 
 Job parse_job(const std::string& yaml, const std::string& source, const std::vector<std::string>& overrides) {
   Reader reader;
@@ -199,6 +218,10 @@ std::string resolved_yaml(const Job& job) {
   std::string section;
   for (const Field& field : fields()) {
     const std::size_t dot = field.key.find('.');
+    if (dot == std::string::npos) {
+      text += field.key + ": " + field.get(job) + "\n";
+      continue;
+    }
     if (const std::string name = field.key.substr(0, dot); name != section) {
       section = name;
       text += section + ":\n";

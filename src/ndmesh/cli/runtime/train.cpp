@@ -84,7 +84,7 @@ nlohmann::json summary_json(const train::RunSummary& summary, const fs::path& fo
 int run(const Options& options) {
   measure::install_counting_allocator();
   const train::Inputs inputs = train::open_inputs(job::read_job(options.job, options.overrides));
-  for (const std::string& warning : inputs.job.warnings) {
+  for (const std::string& warning : job::keys_of_planning(inputs.job)) {
     log_warning(warning);
   }
   if (inputs.weights != nullptr) {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "ndmesh/job/field.h"
+
+namespace ndmesh::job {
+
+// Parts of the one list of keys (fields()), each in a source of its own.
+std::vector<Field> strategy_fields();  ///< shard ... adapter: how the model is spread over the mesh
+std::vector<Field> planning_fields();  ///< cluster and plan
+
+}  // namespace ndmesh::job

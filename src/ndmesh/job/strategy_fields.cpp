@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include "ndmesh/job/field_kinds.h"
+#include "ndmesh/job/field_lists.h"
+
+namespace ndmesh::job {
+namespace {
+
+using Policy = Recompute::Policy;
+
+constexpr IntegerRange block_counts = {1, 100'000};
+constexpr IntegerRange byte_counts = {0, INT64_MAX};
+const char* const policies = "none, selective, full, {every: n}, {budget: bytes}";
+
+std::string recompute_yaml(const Recompute& recompute) {
+  switch (recompute.policy) {
+    case Policy::none:
+      return "none";
+    case Policy::selective:
+      return "selective";
+    case Policy::full:
+      return "full";
+    case Policy::every:
+      return fmt::format("{{every: {}}}", recompute.layers);
+    case Policy::budget:
+      return fmt::format("{{budget: {}}}", recompute.bytes);
+  }
+  throw RequestError("a job holds a value that has no name");
+}
+
+Recompute recompute_of(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::map) {
+    static const Choices<Policy> choices = {
+        {"none", Policy::none}, {"selective", Policy::selective}, {"full", Policy::full}};
+    return {.policy = chosen(node, choices, {}, policies)};
+  }
+  if (node.entries.size() == 1) {
+    const auto& [name, value] = node.entries.front();
+    if (name == "every") {
+      return {.policy = Policy::every, .layers = integer_of(value, block_counts)};
+    }
+    if (name == "budget") {
+      return {.policy = Policy::budget, .bytes = integer_of(value, byte_counts)};
+    }
+  }
+  refuse(node, policies);
+}
+
+Field recompute_field() {
+  return {
+      "recompute.policy",
+      "one of",
+      policies,
+      "What backward computes again instead of keeping it: selective, what is cheap for the bytes it frees; "
+      "full, all but each block's input; every, full for every n-th block; budget, as many blocks as it "
+      "takes to keep at most so many bytes of activations",
+      [](const Job& job) { return recompute_yaml(job.recompute); },
+      [](Job& job, const YamlNode& node) { job.recompute = recompute_of(node); }};
+}
+
+std::vector<Field> sharding() {
+  return {
+      choice<std::int64_t>(
+          "shard.zero", {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
+          "What dp_shard cuts: 0 nothing; 1 optimizer state; 2 gradients too; 3 parameters too",
+          at(&Job::shard, &ShardSection::zero)),
+      named("shard.unit", {"block"}, "What is gathered at a time", at(&Job::shard, &ShardSection::unit),
+            {"part"}),
+      boolean("shard.reshard",
+              "Give gathered parameters back after forward and gather them again for backward",
+              at(&Job::shard, &ShardSection::reshard)),
+      integer("shard.prefetch", {0, 1024}, "Units gathered ahead of the one that computes",
+              at(&Job::shard, &ShardSection::prefetch)),
+      choice<Offload>(
+          "shard.offload",
+          {{"none", Offload::none}, {"optimizer", Offload::optimizer}, {"all", Offload::all}},
+          "What lives in host memory: optimizer state and its update, or parameters and gradients too",
+          at(&Job::shard, &ShardSection::offload)),
+  };
+}
+
+Choices<schedule::Kind> schedule_choices() {
+  Choices<schedule::Kind> choices;
+  for (const auto kind : {schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
+                          schedule::Kind::zb_h1, schedule::Kind::zb_v}) {
+    choices.emplace_back(schedule::name_of(kind), kind);
+  }
+  return choices;
+}
+
+std::vector<Field> axes() {
+  return {
+      choice<schedule::Kind>("pipeline.schedule", schedule_choices(),
+                             "Order of the micro-batches; means nothing while mesh.pp_size is 1",
+                             at(&Job::pipeline, &PipelineSection::schedule)),
+      integer("pipeline.chunks", {1, 1024},
+              "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1",
+              at(&Job::pipeline, &PipelineSection::chunks)),
+      choice<ContextKind>("context.kind",
+                          {{"ring", ContextKind::ring},
+                           {"allgather", ContextKind::allgather},
+                           {"alltoall", ContextKind::alltoall},
+                           {"hierarchical", ContextKind::hierarchical}},
+                          "How ranks exchange keys and values; means nothing while mesh.cp_size is 1",
+                          at(&Job::context, &ContextSection::kind)),
+      neutral("expert.placement", "folded", "Whether expert axes regroup the ranks of the dense axes",
+              {"independent"}),
+      number("expert.skew", {1, 1000},
+             "Tokens of the busiest expert rank over the mean: what a plan counts with",
+             at(&Job::expert, &ExpertSection::skew)),
+  };
+}
+
+std::vector<Field> formats() {
+  return {
+      recompute_field(),
+      choice<DType>("precision.dtype",
+                    {{"float32", DType::float32}, {"float64", DType::float64}, {"bfloat16", DType::bfloat16}},
+                    "Format of compute; bfloat16 keeps master weights and reduces in float32",
+                    [](auto& job) -> auto& { return job.dtype; }, {"float16"}),
+      boolean("precision.fp8_products", "Linear layers compute in 8 bits",
+              at(&Job::precision, &PrecisionSection::fp8_products)),
+      boolean("precision.bf16_states", "The optimizer's moments are bfloat16",
+              at(&Job::precision, &PrecisionSection::bf16_states)),
+      integer("adapter.rank", {0, 65536}, "Rank of LoRA over a frozen base; 0 trains every parameter",
+              at(&Job::adapter, &AdapterSection::rank)),
+  };
+}
+
+}  // namespace
+
+std::vector<Field> strategy_fields() {
+  std::vector<Field> list = sharding();
+  for (auto part : {axes, formats}) {
+    std::vector<Field> more = part();
+    std::move(more.begin(), more.end(), std::back_inserter(list));
+  }
+  return list;
+}
+
+}  // namespace ndmesh::job
