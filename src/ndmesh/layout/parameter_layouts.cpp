@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include "ndmesh/base/error.h"
+#include "ndmesh/layout/cut.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/rules.h"
 
@@ -11,29 +14,56 @@ using model::ModelSpec;
 using model::ParameterSpec;
 using model::Role;
 
-/// Where tp cuts a parameter. Column-parallel linears are cut along their outputs, row-parallel ones along
-/// their inputs, and a row-parallel bias is added once, after the sum, so every rank holds it whole.
-Placement tp_placement(const ParameterSpec& parameter, const ModelSpec& spec, const mesh::Mesh& mesh,
-                       const ParameterRules& rules) {
-  const AxisSet tp = {Axis::tp};
+/// A fused matrix: its parts one after another, keys and values shared as they are on their own, or interleaved by head
+/// or row, so that contiguous parts are whole heads.
+Placement fused_placement(const ParameterSpec& parameter, const ModelSpec& spec, AxisSet axes) {
+  if (parameter.segments.empty()) return Placement::shard(axes, parameter.out_dim());
+  std::vector<Placement::Segment> segments;
+  for (const std::int64_t size : parameter.segments) {
+    const bool keys = parameter.role == Role::fused_qkv && !segments.empty();
+    segments.push_back({size, keys ? spec.kv_heads : 0});
+  }
+  return Placement::pieces(axes, parameter.out_dim(), std::move(segments));
+}
+
+/// How the ranks of `axes` cut a parameter: tp the dense ones, etp those of an expert. Column-parallel linears are cut
+/// along their outputs, row-parallel ones along their inputs, and a row-parallel bias is added once, after the sum, so
+/// every rank holds it whole.
+Placement model_placement(const ParameterSpec& parameter, const ModelSpec& spec, AxisSet axes,
+                          std::int64_t vocabulary_multiple) {
   switch (parameter.role) {
     case Role::embedding:
     case Role::head:
-      return Placement::padded(tp, 0, mesh.size(Axis::tp) * rules.vocabulary_multiple);
+      return Placement::padded(axes, 0, vocabulary_multiple);
     case Role::query:
+    case Role::latent_up:
     case Role::gate:
     case Role::up:
-      return Placement::shard(tp, 0);  // the rules grant whole query heads
+    case Role::expert_gate:
+    case Role::expert_up:
+    case Role::expert_gate_up:
+    case Role::sinks:
+    case Role::mtp_projection:
+    case Role::unspecified:
+      return Placement::shard(axes, parameter.out_dim());  // the rules grant whole query heads
     case Role::key:
     case Role::value:
-      return Placement::shared(tp, 0, spec.kv_heads);
+      return Placement::shared(axes, parameter.out_dim(), spec.kv_heads);
+    case Role::fused_qkv:
+    case Role::fused_gate_up:
+      return fused_placement(parameter, spec, axes);
     case Role::attention_output:
     case Role::down:
-      return parameter.bias ? Placement::replicate(tp) : Placement::shard(tp, 1);
-    default:
+    case Role::expert_down:
+      return parameter.bias ? Placement::replicate(axes) : Placement::shard(axes, parameter.in_dim());
+    case Role::norm:
+    case Role::head_norm:
+    case Role::positions:
+    case Role::latent_down:
+    case Role::router:
       break;
   }
-  return Placement::replicate(tp);
+  return Placement::replicate(axes);
 }
 
 AxisSet axes_of_several_ranks(AxisSet axes, const mesh::Mesh& mesh) {
@@ -47,19 +77,25 @@ bool has_copies(const TensorLayout& tensor, Axis axis) {
   return tensor.copies(0, {axis}) > 1;
 }
 
-/// Pipeline stages: layers by stage_layers, the input table on the first, final norm and head on the last.
+/// Pipeline stages: layers by stage_layers, the input table and positions on the first, final norm, head and MTP layers
+/// on the last.
 void assign_stages(ParameterLayout& parameter, const ModelSpec& spec, std::int64_t stages) {
   const ParameterSpec& p = parameter.spec;
   if (p.layer >= 0) {
     std::int64_t stage = 0;
-    while (stage_layers(spec.layers, stages, stage).start + stage_layers(spec.layers, stages, stage).size <=
-           p.layer) {
+    const auto end = [&] {
+      const Range layers = stage_layers(spec.layers, stages, stage);
+      return layers.start + layers.size;
+    };
+    while (stage + 1 < stages && end() <= p.layer) {
       ++stage;
     }
     parameter.first_stage = parameter.last_stage = stage;
   } else {
-    parameter.first_stage = p.role == Role::embedding ? 0 : stages - 1;
-    parameter.last_stage = p.role == Role::embedding && !spec.tied ? 0 : stages - 1;
+    const bool first = p.role == Role::embedding || p.role == Role::positions;
+    const bool both = p.role == Role::embedding && spec.tied;
+    parameter.first_stage = first ? 0 : stages - 1;
+    parameter.last_stage = first && !both ? 0 : stages - 1;
   }
 }
 
@@ -70,7 +106,7 @@ void derive_axes(ParameterLayout& parameter) {
   const TensorLayout& tensor = parameter.tensor;
   const AxisSet cut = tensor.cut_axes();
   AxisSet partial = mesh::loss_axes;
-  if (has_copies(tensor, Axis::tp)) partial = partial.with(Axis::tp);
+  if (has_copies(tensor, Axis::tp) || model::is_expert(parameter.spec.role)) partial = partial.with(Axis::tp);
   if (parameter.first_stage != parameter.last_stage) partial = partial.with(Axis::pp);
   parameter.gradient_reduction_axes = axes_of_several_ranks(partial, tensor.mesh());
   for (const Axis axis : mesh::all_axes) {
@@ -81,24 +117,65 @@ void derive_axes(ParameterLayout& parameter) {
   parameter.norm_axes = cut | axes_of_several_ranks({Axis::pp}, tensor.mesh());
 }
 
+void check_experts(const ModelSpec& spec, const mesh::MeshSizes& sizes, Problems& problems) {
+  if (spec.experts && sizes.ep * sizes.etp > 1) {
+    problems.add(
+        fmt::format("mesh.ep_size {} and mesh.etp_size {}: layouts of single ranks are not built for experts "
+                    "that are spread over ranks; allowed: 1 and 1",
+                    sizes.ep, sizes.etp));
+  }
+}
+
+/// Experts that ep and etp leave whole are shared by all ranks that would hold copies: tp ranks too.
+std::vector<Placement> placements_of(const ParameterSpec& parameter, const ModelSpec& spec,
+                                     const mesh::Mesh& mesh, const ParameterRules& rules) {
+  const AxisSet shard_axes = rules.shard_over_cp ? mesh::shard_axes : AxisSet{Axis::dp_shard};
+  if (model::is_expert(parameter.role)) return {Placement::shard(shard_axes.with(Axis::tp), 0)};
+  return {model_placement(parameter, spec, {Axis::tp}, mesh.size(Axis::tp) * rules.vocabulary_multiple),
+          Placement::shard(shard_axes, 0)};
+}
+
 }  // namespace
 
 std::vector<ParameterLayout> parameter_layouts(const ModelSpec& spec, const mesh::Mesh& mesh,
                                                const ParameterRules& rules) {
   Problems problems;
   problems.add_all(mesh::broken_rules(mesh::rule_input(spec, mesh.sizes())));
+  check_experts(spec, mesh.sizes(), problems);
   problems.raise();
-  const AxisSet shard_axes = rules.shard_over_cp ? mesh::shard_axes : AxisSet{Axis::dp_shard};
   std::vector<ParameterLayout> result;
   for (const ParameterSpec& parameter : spec.parameters()) {
-    TensorLayout tensor(parameter.shape,
-                        {tp_placement(parameter, spec, mesh, rules), Placement::shard(shard_axes, 0)}, mesh);
+    TensorLayout tensor(parameter.shape, placements_of(parameter, spec, mesh, rules), mesh);
     ParameterLayout& layout =
         result.emplace_back(ParameterLayout{.spec = parameter, .tensor = std::move(tensor)});
     assign_stages(layout, spec, mesh.size(Axis::pp));
     derive_axes(layout);
   }
   return result;
+}
+
+std::int64_t Part::elements() const {
+  std::int64_t count = copies;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+Part fullest_part(const model::LayerParameter& parameter, const ModelSpec& spec, const mesh::MeshSizes& sizes,
+                  const ParameterRules& rules) {
+  const ParameterSpec& p = parameter.spec;
+  const bool expert = model::is_expert(p.role);
+  const std::int64_t ranks = expert ? sizes.etp : sizes.tp;
+  Part part = {p.shape, parameter.copies};
+  const Placement placement = model_placement(p, spec, {Axis::tp}, ranks * rules.vocabulary_multiple);
+  if (placement.kind != Placement::Kind::replicate) {
+    std::int64_t& size = part.shape[static_cast<std::size_t>(placement.dim)];
+    size = extent(cut(placement, {{0, size}}, ranks, 0));
+  }
+  if (expert) {
+    std::int64_t& experts = p.stacked ? part.shape.front() : part.copies;
+    experts = split(experts, sizes.ep, 0).size;
+  }
+  return part;
 }
 
 Range stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t stage) {

@@ -41,7 +41,7 @@ struct RuleInput {
   std::optional<std::int64_t> world;  ///< ranks that there are, where known
 };
 
-/// An input with the numbers of `spec` (a dense model) on a mesh; batch and world are left open.
+/// An input with the numbers of `spec` on a mesh; batch and world are left open.
 RuleInput rule_input(const model::ModelSpec& spec, const MeshSizes& mesh);
 
 /// One validity rule, for help and documentation.

@@ -5,93 +5,127 @@
 #include <functional>
 #include <numeric>
 
+#include "ndmesh/model/inventory.h"
+#include "ndmesh/model/parameter_names.h"
+
 namespace ndmesh::model {
 namespace {
 
-/// Appends parameters in the order of the model.
-class Inventory {
- public:
-  explicit Inventory(const ModelSpec& spec) : spec_(spec) {}
+constexpr std::array role_names = std::to_array<std::string_view>({"embedding",
+                                                                   "query",
+                                                                   "key",
+                                                                   "value",
+                                                                   "attention_output",
+                                                                   "gate",
+                                                                   "up",
+                                                                   "down",
+                                                                   "norm",
+                                                                   "head_norm",
+                                                                   "head",
+                                                                   "positions",
+                                                                   "fused_qkv",
+                                                                   "fused_gate_up",
+                                                                   "latent_down",
+                                                                   "latent_up",
+                                                                   "router",
+                                                                   "expert_gate",
+                                                                   "expert_up",
+                                                                   "expert_gate_up",
+                                                                   "expert_down",
+                                                                   "sinks",
+                                                                   "mtp_projection",
+                                                                   "unspecified"});
+static_assert(role_names.size() == static_cast<std::size_t>(Role::unspecified) + 1);
 
-  std::vector<ParameterSpec> take() {
-    add("model.embed_tokens.weight", {spec_.vocab, spec_.hidden}, Role::embedding);
-    for (layer_ = 0; layer_ < spec_.layers; ++layer_) {
-      add_layer();
+/// The same parameter of another expert.
+ParameterSpec of_expert(const ParameterSpec& first, std::string_view experts, std::int64_t expert) {
+  ParameterSpec parameter = first;
+  const std::size_t number = first.name.find(experts) + experts.size();
+  parameter.name.replace(number, 1, std::to_string(expert));
+  parameter.expert = expert;
+  return parameter;
+}
+
+/// Appends a layer, expert by expert.
+void append_layer(const ModelSpec& spec, std::int64_t layer, std::vector<ParameterSpec>& list) {
+  const std::vector<LayerParameter> all = spec.layer_parameters(layer);
+  const std::string_view experts = names_of(spec.family).experts;
+  for (auto at = all.begin(); at != all.end();) {
+    if (at->copies == 1) {
+      list.push_back((at++)->spec);
+      continue;
     }
-    layer_ = -1;
-    add("model.norm.weight", {spec_.hidden}, Role::norm);
-    if (!spec_.tied) {
-      add("lm_head.weight", {spec_.vocab, spec_.hidden}, Role::head);
+    const auto end = std::find_if(at, all.end(), [](const LayerParameter& p) { return p.copies == 1; });
+    for (std::int64_t expert = 0; expert < at->copies; ++expert) {
+      std::for_each(at, end,
+                    [&](const LayerParameter& p) { list.push_back(of_expert(p.spec, experts, expert)); });
     }
-    return std::move(list_);
+    at = end;
   }
-
- private:
-  void add(const std::string& name, std::vector<std::int64_t> shape, Role role, bool bias = false) {
-    list_.push_back({name, std::move(shape), role, bias, layer_});
-  }
-
-  void add_linear(const std::string& name, std::int64_t out, std::int64_t in, Role role, bool with_bias) {
-    add(name + ".weight", {out, in}, role);
-    if (with_bias) {
-      add(name + ".bias", {out}, role, true);
-    }
-  }
-
-  void add_layer() {
-    const std::string prefix = "model.layers." + std::to_string(layer_) + ".";
-    const std::string attention = prefix + "self_attn.";
-    const std::int64_t query_rows = spec_.heads * spec_.head_dim;
-    const std::int64_t key_rows = spec_.kv_heads * spec_.head_dim;
-    add(prefix + "input_layernorm.weight", {spec_.hidden}, Role::norm);
-    add_linear(attention + "q_proj", query_rows, spec_.hidden, Role::query, spec_.qkv_bias);
-    add_linear(attention + "k_proj", key_rows, spec_.hidden, Role::key, spec_.qkv_bias);
-    add_linear(attention + "v_proj", key_rows, spec_.hidden, Role::value, spec_.qkv_bias);
-    if (spec_.qk_norm) {
-      add(attention + "q_norm.weight", {spec_.head_dim}, Role::head_norm);
-      add(attention + "k_norm.weight", {spec_.head_dim}, Role::head_norm);
-    }
-    add_linear(attention + "o_proj", spec_.hidden, query_rows, Role::attention_output, spec_.output_bias);
-    add(prefix + "post_attention_layernorm.weight", {spec_.hidden}, Role::norm);
-    add_linear(prefix + "mlp.gate_proj", spec_.ffn, spec_.hidden, Role::gate, spec_.mlp_bias);
-    add_linear(prefix + "mlp.up_proj", spec_.ffn, spec_.hidden, Role::up, spec_.mlp_bias);
-    add_linear(prefix + "mlp.down_proj", spec_.hidden, spec_.ffn, Role::down, spec_.mlp_bias);
-  }
-
-  const ModelSpec& spec_;
-  std::int64_t layer_ = -1;
-  std::vector<ParameterSpec> list_;
-};
+}
 
 }  // namespace
 
 std::string_view name_of(Role role) {
-  constexpr std::array<std::string_view, 20> names = {
-      "embedding",   "query",     "key",         "value",       "attention_output",
-      "gate",        "up",        "down",        "norm",        "head_norm",
-      "head",        "positions", "fused_qkv",   "latent_down", "router",
-      "expert_gate", "expert_up", "expert_down", "sinks",       "unspecified"};
-  return names[static_cast<std::size_t>(role)];
+  return role_names[static_cast<std::size_t>(role)];
+}
+
+bool is_expert(Role role) {
+  return role == Role::expert_gate || role == Role::expert_up || role == Role::expert_gate_up ||
+         role == Role::expert_down;
 }
 
 std::int64_t ParameterSpec::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+std::vector<LayerParameter> ModelSpec::layer_parameters(std::int64_t layer) const {
+  return layer_inventory(*this, layer);
+}
+
+std::vector<ParameterSpec> ModelSpec::end_parameters() const {
+  return end_inventory(*this);
+}
+
 std::vector<ParameterSpec> ModelSpec::parameters() const {
-  return Inventory(*this).take();
+  const std::vector<ParameterSpec> ends = end_parameters();
+  const auto behind = std::find_if(ends.begin(), ends.end(), [](const ParameterSpec& p) {
+    return p.role != Role::embedding && p.role != Role::positions;
+  });
+  std::vector<ParameterSpec> list(ends.begin(), behind);
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    append_layer(*this, layer, list);
+  }
+  list.insert(list.end(), behind, ends.end());
+  for (std::int64_t layer = layers; layer < total_layers(); ++layer) {
+    append_layer(*this, layer, list);
+  }
+  return list;
 }
 
 std::int64_t ModelSpec::parameter_count() const {
   std::int64_t count = 0;
-  for (const ParameterSpec& parameter : parameters()) {
+  for (const ParameterSpec& parameter : end_parameters()) {
     count += parameter.elements();
+  }
+  for (std::int64_t layer = 0; layer < total_layers(); ++layer) {
+    for (const LayerParameter& parameter : layer_parameters(layer)) {
+      count += parameter.elements();
+    }
   }
   return count;
 }
 
 std::int64_t ModelSpec::active_parameter_count() const {
-  return parameter_count();
+  std::int64_t idle = 0;
+  for (std::int64_t layer = 0; layer < total_layers(); ++layer) {
+    for (const LayerParameter& parameter : layer_parameters(layer)) {
+      if (is_expert(parameter.spec.role)) {
+        idle += parameter.elements() / experts->count * (experts->count - experts->per_token);
+      }
+    }
+  }
+  return parameter_count() - idle;
 }
 
 bool ModelSpec::is_moe(std::int64_t layer) const {

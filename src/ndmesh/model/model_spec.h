@@ -10,12 +10,13 @@
 
 namespace ndmesh::model {
 
-/// What a parameter is to the model. Strategies and layouts read the role, never the name.
+/// What a parameter is to the model. Strategies and layouts read the role, never the name. Shapes are [out, in], as
+/// Hugging Face stores linears; ParameterSpec says where a checkpoint has them otherwise.
 enum class Role {
-  embedding,         ///< input table [vocab, hidden]
-  query,             ///< q_proj: weight [heads * head_dim, hidden], bias [heads * head_dim]
-  key,               ///< k_proj: [kv_heads * head_dim, hidden]
-  value,             ///< v_proj: as key
+  embedding,  ///< input table [vocab, hidden]
+  query,  ///< q_proj: weight [heads * head_dim, hidden], bias [heads * head_dim]; MLA: q_b_proj, in a latent
+  key,    ///< k_proj: [kv_heads * head_dim, hidden]
+  value,  ///< v_proj: as key
   attention_output,  ///< o_proj: [hidden, heads * head_dim]
   gate,              ///< gate_proj: [ffn, hidden]
   up,                ///< up_proj: [ffn, hidden]
@@ -24,31 +25,59 @@ enum class Role {
   head_norm,         ///< q_norm, k_norm, over each head: [head_dim]
   head,              ///< lm_head [vocab, hidden]; absent when tied to the embedding
   positions,         ///< learned positions [max_positions, hidden]
-  fused_qkv,         ///< query, key and value in one matrix, its outputs in three segments
+  fused_qkv,         ///< query, key and value in one matrix
+  fused_gate_up,     ///< gate and up in one matrix [2 * ffn, hidden]
   latent_down,       ///< MLA: hidden to a latent (q_a_proj, kv_a_proj_with_mqa); every tp rank holds it whole
-  router,            ///< [experts, hidden]; every rank holds it whole
-  expert_gate,       ///< of one routed expert: [moe_ffn, hidden]
-  expert_up,         ///< as expert_gate
-  expert_down,       ///< [hidden, moe_ffn]
-  sinks,             ///< one number for each query head
-  unspecified,       ///< what an estimated model has beyond its estimated shape
+  latent_up,  ///< MLA: a latent to keys and values of each head (kv_b_proj) [heads * (nope + value), kv_rank]
+  router,     ///< [experts, hidden], and the gate [1, hidden] of a shared expert; every rank holds it whole
+  expert_gate,     ///< of one routed expert: [moe_ffn, hidden]
+  expert_up,       ///< as expert_gate
+  expert_gate_up,  ///< both in one matrix: [2 * moe_ffn, hidden]
+  expert_down,     ///< [hidden, moe_ffn]
+  sinks,           ///< one number for each query head
+  mtp_projection,  ///< of a multi-token prediction layer: [hidden, 2 * hidden]
+  unspecified,     ///< what an estimated model has beyond its estimated shape: [n]
 };
 
 /// "embedding", "attention_output", ...: as above.
 std::string_view name_of(Role role);
+/// Whether it belongs to routed experts, which ep and etp cut instead of tp.
+bool is_expert(Role role);
 
 struct ParameterSpec {
   std::string name;                 ///< Hugging Face name, as in the checkpoint
   std::vector<std::int64_t> shape;  ///< global shape
   Role role = Role::norm;
-  bool bias = false;  ///< the bias of the linear with that role
-  std::int64_t layer =
-      -1;  ///< decoder layer, or -1 for embedding, final norm and head; MTP layers follow the
-           ///< decoder's
-  std::int64_t expert =
-      -1;  ///< routed expert, or -1; fused expert tensors count as expert 0 with a leading dim
+  bool bias = false;         ///< the bias of the linear with that role
+  std::int64_t layer = -1;   ///< decoder layer, or -1 for the two ends; MTP layers follow the decoder's
+  std::int64_t expert = -1;  ///< routed expert, or -1; 0 when stacked
+  bool stacked = false;      ///< one tensor holds all experts, counted by dim 0 (gpt_oss)
+  bool transposed = false;   ///< [in, out] instead of [out, in] (gpt2, gpt_oss)
+  /// Fused matrices whose parts (q, k, v or gate, up) lie one after another along the out dim: their sizes. Empty where
+  /// parts are interleaved by head or by row, so that a cut into whole heads or rows is a cut of each part.
+  std::vector<std::int64_t> segments = {};
 
   std::int64_t elements() const;
+  /// The dim of the linear's outputs, and that of its inputs (of a weight).
+  std::int64_t out_dim() const { return (stacked ? 1 : 0) + (transposed && !bias ? 1 : 0); }
+  std::int64_t in_dim() const { return (stacked ? 1 : 0) + (transposed ? 0 : 1); }
+};
+
+/// A parameter of one layer with all that are like it there: the routed experts of a layer have theirs alike, so one
+/// entry stands for all of them.
+struct LayerParameter {
+  ParameterSpec spec;       ///< as in ModelSpec::parameters(); expert 0's where it stands for several
+  std::int64_t copies = 1;  ///< experts that have one
+
+  std::int64_t elements() const { return copies * spec.elements(); }
+};
+
+/// What tells layers apart: layers of one kind have the same parameters (but for names) and the same work.
+struct LayerKind {
+  bool moe = false;
+  bool windowed = false;
+  bool mtp = false;  ///< multi-token prediction
+  bool operator==(const LayerKind&) const = default;
 };
 
 /// How rotary frequencies are stretched beyond the trained length (config.json `rope_scaling`).
@@ -126,13 +155,30 @@ struct ModelSpec {
   bool attention_sinks = false;    ///< gpt_oss
   std::optional<LatentAttention> latent;
   std::optional<Experts> experts;
-  std::int64_t mtp_layers = 0;  ///< multi-token prediction: layers behind the last, with a projection each
+  bool fused_gate_up = false;  ///< gate and up are one parameter (phi3)
+  std::int64_t mtp_layers =
+      0;  ///< multi-token prediction: layers behind the last, with a projection each; they share
+          ///< the input table and the head
   std::int64_t unspecified_parameters = 0;  ///< beyond the estimated shape, so that the stated size is exact
+  /// What the configuration asks for that the runtime does not have and that changes no size (an activation, a kind of
+  /// rotary scaling, quantised weights): one sentence each, with its key. check_trainable refuses them.
+  std::vector<std::string> planned_only = {};
 
   bool operator==(const ModelSpec&) const = default;
 
-  /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied).
+  /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied), MTP layers. One
+  /// entry an expert, so there may be tens of thousands: planners walk layer_parameters instead.
   std::vector<ParameterSpec> parameters() const;
+  /// Those of layer 0 .. total_layers() - 1, in the same order, routed experts once.
+  std::vector<LayerParameter> layer_parameters(std::int64_t layer) const;
+  /// Those of no layer: embedding, positions, final norm, head, unspecified.
+  std::vector<ParameterSpec> end_parameters() const;
+
+  std::int64_t total_layers() const { return layers + mtp_layers; }
+  LayerKind layer_kind(std::int64_t layer) const {
+    return {is_moe(layer), is_windowed(layer), layer >= layers};
+  }
+
   std::int64_t parameter_count() const;
   /// Parameters that take part in one token: experts that it is not routed to left out.
   std::int64_t active_parameter_count() const;
