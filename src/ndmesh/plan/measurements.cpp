@@ -1,0 +1,149 @@
+#include "ndmesh/plan/measurements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ndmesh/base/file.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/distrust.h"
+#include "ndmesh/plan/measured_model.h"
+#include "ndmesh/plan/measured_run.h"
+#include "ndmesh/plan/measured_setup.h"
+#include "ndmesh/plan/vtrain_table.h"
+
+namespace ndmesh::plan {
+namespace {
+
+constexpr std::int64_t most_file_bytes = std::int64_t{64} * 1024 * 1024;
+
+constexpr std::array training_columns = {"id", "layers", "hidden", "seq_len", "gpu", "gpus", "global_batch"};
+
+/// Constants, and ranks of meshes, are compared within one of these only.
+std::string cluster_of(const MeasuredRow& row) {
+  const std::string_view fixed = "after NUMA/network fix";  // BLOOM's machine before and after its repair
+  return fmt::format("{} {} {}{}", row.text("group"), row.text("gpu"), row.text("interconnect"),
+                     row.noted(fixed) ? ", after the fix" : "");
+}
+
+std::string ranking_of(const Measurement& row) {
+  const Problem& problem = row.problem;
+  const model::ModelSpec& model = problem.model;
+  return fmt::format("{}; {} layers {} hidden {} ffn {} heads {} vocab {} experts; {} devices, batch {} x {}",
+                     row.cluster, model.layers, model.hidden, model.ffn, model.heads, model.vocab,
+                     model.experts ? model.experts->count : 0, problem.cluster.devices(),
+                     problem.global_batch, problem.seq_len);
+}
+
+/// What the rules of meshes say against it, so that no model meets what is no mesh. That layers or parts are
+/// uneven is no objection.
+void check_mesh(const MeasuredRow& row, const Measurement& measurement) {
+  mesh::RuleInput input = mesh::rule_input(measurement.problem.model, measurement.candidate.mesh);
+  input.experts = measurement.problem.model.experts ? measurement.problem.model.experts->count : 0;
+  input.seq_len = measurement.problem.seq_len;
+  input.global_batch = measurement.problem.global_batch;
+  input.micro_batch = measurement.candidate.micro;
+  input.chunks = measurement.candidate.chunks;
+  input.interleaving = mesh::Interleaving::flexible;
+  if (measurement.problem.context == job::ContextKind::alltoall) input.context = mesh::ContextSplit::heads;
+  row.problems().add_all(mesh::broken_rules(input));
+}
+
+job::ContextKind context_kind(const MeasuredRow& row, const std::string& runtime) {
+  if (row.noted("Ulysses")) return job::ContextKind::alltoall;
+  return runtime == "torchtitan" ? job::ContextKind::allgather : job::ContextKind::ring;
+}
+
+Measurement measurement_of(const MeasuredRow& row) {
+  Measurement result;
+  result.id = row.text("id");
+  result.group = row.text("group");
+  result.cluster = cluster_of(row);
+  Problem& problem = result.problem;
+  problem.model = measured_model(row);
+  problem.cluster = measured_cluster(row);
+  const std::string runtime = measured_runtime(row);
+  problem.profile = profile(runtime);
+  problem.context = context_kind(row, runtime);
+  problem.seq_len = row.whole("seq_len").value_or(1);
+  problem.global_batch = row.whole("global_batch").value_or(1);
+  problem.precision = measured_precision(row);
+  problem.headroom = 0;  // a run either went through or did not
+  result.candidate = measured_candidate(row, problem.model);
+  if (!row.problems().empty()) return result;
+  check_mesh(row, result);
+  result.seconds = measured_seconds(row, problem);
+  result.memory = measured_memory(row);
+  result.ranking = ranking_of(result);
+  return result;
+}
+
+/// Whether the row tells that its mesh fits: it ended out of memory, or has a time or a memory peak. What decides
+/// memory must be stated.
+std::optional<bool> verdict(const MeasuredRow& row, const Measurement& measurement,
+                            std::vector<LeftOut>& left_out) {
+  const bool ran_out = row.text("status") == "oom";
+  if (!ran_out && !measurement.seconds && !measurement.memory) return std::nullopt;
+  if (!row.has("recompute")) {
+    left_out.push_back({measurement.id, "verdict", "recompute is not stated"});
+    return std::nullopt;
+  }
+  return !ran_out;
+}
+
+void drop(Measurement& measurement, const std::string& part) {
+  if (part == "memory") measurement.memory.reset();
+  if (part == "time") measurement.seconds.reset();
+  if (part == "verdict") measurement.fits.reset();
+}
+
+void add_row(const MeasuredRow& row, Measurements& all) {
+  Measurement measurement = measurement_of(row);
+  if (measurement.id.empty()) measurement.id = fmt::format("line {}", row.line());
+  const std::vector<Distrust> objections = distrust(row);
+  for (const Distrust& objection : objections) {
+    if (objection.part.empty()) row.problems().add(objection.reason);
+  }
+  if (!row.problems().empty()) {
+    all.left_out.push_back({measurement.id, "", join(row.problems().list(), "; ")});
+    return;
+  }
+  measurement.fits = verdict(row, measurement, all.left_out);
+  for (const Distrust& objection : objections) {
+    drop(measurement, objection.part);
+    all.left_out.push_back({measurement.id, objection.part, objection.reason});
+  }
+  if (!measurement.fits && !measurement.seconds && !measurement.memory) {
+    all.left_out.push_back({measurement.id, "", "nothing is left that was measured"});
+    return;
+  }
+  all.list.push_back(std::move(measurement));
+}
+
+}  // namespace
+
+Measurements parse_measurements(std::string_view text, const std::string& source) {
+  const CsvTable table = parse_csv(text, source);
+  if (is_vtrain_table(table)) return vtrain_measurements(table);
+  Problems problems;
+  for (const char* const column : training_columns) {
+    if (!table.find(column)) problems.add(fmt::format("{}: line 1 lacks the column {}", source, column));
+  }
+  if (!problems.empty()) {
+    problems.add(
+        fmt::format("{}: neither a training table nor a vTrain table ({})", source, join(vtrain_columns())));
+  }
+  problems.raise();
+  Measurements all;
+  all.rows = static_cast<std::int64_t>(table.records.size());
+  for (const CsvRecord& record : table.records) add_row(MeasuredRow(table, record), all);
+  return all;
+}
+
+Measurements read_measurements(const std::filesystem::path& file) {
+  return parse_measurements(read_file(file, most_file_bytes), file.string());
+}
+
+}  // namespace ndmesh::plan
