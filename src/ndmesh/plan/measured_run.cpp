@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ndmesh/base/text.h"
+#include "ndmesh/model/config.h"
 
 namespace ndmesh::plan {
 namespace {
