@@ -188,6 +188,7 @@ std::vector<Field> declare() {
   append(list, optimization());
   append(list, running());
   append(list, planning_fields());
+  append(list, serving_fields());
   list.push_back(text("debug.gradients", "a file",
                       "Write every gradient of the first step, gathered, before clipping, as safetensors",
                       at(&Job::debug, &DebugSection::gradients)));

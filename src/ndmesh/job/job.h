@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ndmesh/base/dtype.h"
+#include "ndmesh/job/serving_keys.h"
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
 #include "ndmesh/schedule/schedule.h"
@@ -117,6 +118,7 @@ struct PlanSection {
   double tokens_per_second = 0;  ///< wanted, of the whole cluster; 0: as fast as it goes
   double tokens = 0;             ///< of the whole training, wanted within `days`
   double days = 0;
+  ServingKeys serving;
 };
 struct DebugSection {
   std::string gradients;  ///< file for the first step's gradients
