@@ -32,6 +32,10 @@ struct StepTime {
   double mfu = 0;  ///< by flops_per_token over the device's dense peak; 0 when that is unknown
 };
 
+/// Model FLOPs of `tokens_per_second` on one device over the device's dense peak in the job's number format (of 8-bit
+/// products where the job has them); 0 when that peak is not known.
+double model_flops_utilization(const Problem& problem, double tokens_per_second);
+
 /// Times of candidates for one problem; threads and lifetime as MemoryModel. RequestError from the constructor when the
 /// device's figures that are needed are unknown.
 class TimeModel {

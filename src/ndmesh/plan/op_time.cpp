@@ -1,0 +1,64 @@
+#include "ndmesh/plan/op_time.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace ndmesh::plan {
+namespace {
+
+struct Tile {
+  double m, n;
+  double efficiency;  // of the largest tile's rate: smaller ones read their operands more often
+};
+constexpr std::array<Tile, 4> tiles = {{{256, 128, 1.0}, {128, 128, 0.97}, {128, 64, 0.85}, {64, 64, 0.7}}};
+constexpr std::array<double, 4> k_parts = {1, 2, 4, 8};
+
+/// Short sequences and small heads leave fused attention's units idle.
+double flash_saturation(const AttentionShape& shape) {
+  constexpr double half_context = 128;
+  constexpr double half_dim = 32;
+  const double dim = (shape.query_dim + shape.value_dim) / 2;
+  return shape.context / (shape.context + half_context) * dim / (dim + half_dim) * (128 + half_dim) / 128;
+}
+
+/// Blocks run in waves; part of the last one's idle units is used by its neighbours.
+double waves(double blocks, double units) {
+  const double exact = blocks / units;
+  return std::max(1.0, (exact + std::ceil(exact)) / 2);
+}
+
+}  // namespace
+
+double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes) {
+  const auto [m, n, k, batch] = product;
+  const double unit_flops = flops / rates.compute_units;
+  double compute = INFINITY;
+  for (const Tile& tile : tiles) {
+    const double outputs = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;
+    for (const double parts : k_parts) {
+      const double block = 2 * tile.m * tile.n * (k / parts + rates.prologue) / (unit_flops * tile.efficiency);
+      const double merged = parts > 1 ? 8 * m * n * batch * parts / rates.memory_bandwidth : 0;  // fp32 sums
+      compute = std::min(compute, waves(outputs * parts, rates.compute_units) * block + merged);
+      if (outputs >= rates.compute_units) {
+        break;  // enough blocks without cutting k
+      }
+    }
+  }
+  const double bytes = rates.element_bytes * (m * k + k * n + m * n) * batch + extra_bytes;
+  return rates.kernel_seconds + std::max(compute, bytes / rates.memory_bandwidth);
+}
+
+double move_seconds(const Rates& rates, double bytes) {
+  return rates.kernel_seconds + bytes / rates.memory_bandwidth;
+}
+
+double flash_forward_seconds(const Rates& rates, const AttentionShape& shape) {
+  return rates.kernel_seconds + shape.flops() / (rates.flash_forward * flash_saturation(shape));
+}
+
+double flash_backward_seconds(const Rates& rates, const AttentionShape& shape) {
+  return rates.kernel_seconds + 2.5 * shape.flops() / (rates.flash_backward * flash_saturation(shape));
+}
+
+}  // namespace ndmesh::plan

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "ndmesh/plan/rates.h"
+
+namespace ndmesh::plan {
+
+/// A matrix product [m, k] x [k, n], `batch` of them at once.
+struct Product {
+  double m = 0;
+  double n = 0;
+  double k = 0;
+  double batch = 1;
+  double flops() const { return 2 * m * n * k * batch; }
+};
+
+/// Fused attention of `tokens` queries on `heads` heads of one rank, each looking at `context` keys on average.
+struct AttentionShape {
+  double tokens = 0;
+  double heads = 0;
+  double context = 0;
+  double query_dim = 0;  ///< of a head's query and key
+  double value_dim = 0;
+  double flops() const { return 2 * tokens * heads * context * (query_dim + value_dim); }
+};
+
+/// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles (and k, where there are few),
+/// tiles run on the compute units in waves, each pays a prologue along k; never faster than its operands move.
+/// `extra_bytes` move beside them.
+double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes = 0);
+
+/// Seconds to move `bytes` through memory in one kernel.
+double move_seconds(const Rates& rates, double bytes);
+
+/// Seconds of fused attention (FlashAttention): forward, and backward with its 2.5 times as many FLOPs.
+double flash_forward_seconds(const Rates& rates, const AttentionShape& shape);
+double flash_backward_seconds(const Rates& rates, const AttentionShape& shape);
+
+}  // namespace ndmesh::plan

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "ndmesh/plan/constants.h"
+#include "ndmesh/plan/problem.h"
+
+namespace ndmesh::plan {
+
+/// Figures of the device, by data sheet and constants, as the time model multiplies them.
+struct Rates {
+  double product_flops = 0;    ///< FLOP/s of a large product of linear layers
+  double attention_flops = 0;  ///< the same of products inside attention, never in 8 bits
+  double flash_forward = 0;    ///< FLOP/s of fused attention, long sequences
+  double flash_backward = 0;
+  double memory_bandwidth = 0;  ///< bytes/s that kernels reach
+  double compute_units = 0;     ///< blocks that run at once
+  double prologue = 0;          ///< elements of k that starting a block costs
+  double weight_gradient_slowdown = 1;
+  double kernel_seconds = 0;  ///< shortest kernel
+  double host_seconds = 0;    ///< to launch one; 0 with graphs
+  double score_bytes = 0;
+  double element_bytes = 2;  ///< of the compute dtype
+  double overlap_slowdown = 0;
+  double optimizer_bytes = 0;  ///< moved for one element that the optimizer updates
+  double host_optimizer_bandwidth = 0;
+  double host_bandwidth = 0;
+  double step_seconds = 0;
+  double straggler = 0;
+};
+
+/// RequestError when the peak of the job's number format or the memory bandwidth of the device is not known.
+Rates rates_of(const Problem& problem, const Constants& constants);
+
+}  // namespace ndmesh::plan

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "ndmesh/plan/collectives.h"
+#include "ndmesh/plan/layer_time.h"
+#include "ndmesh/plan/problem.h"
+
+namespace ndmesh::plan {
+
+/// Seconds of forward and backward of some layers, waits included.
+struct Totals {
+  double forward = 0;
+  double input_grad = 0;
+  double weight_grad = 0;
+  double whole() const { return forward + input_grad + weight_grad; }
+  double backward() const { return input_grad + weight_grad; }
+};
+
+/// Work of every run of layers under one way to divide a micro-batch.
+class WorkTable {
+ public:
+  WorkTable(const Problem& problem, const LayerClock& clock, const job::Recompute& recompute);
+
+  /// Layers `first` .. `first + count - 1`, with the embedding before layer 0 and the head behind the last.
+  Work work(std::int64_t first, std::int64_t count) const;
+  Totals totals(std::int64_t first, std::int64_t count) const;
+
+ private:
+  std::vector<Work> before_;      // by layer: everything in front of it, the embedding left out
+  std::vector<Totals> totals_before_;
+  Work embedding_, behind_;
+  Totals embedding_totals_, behind_totals_;
+};
+
+/// The tables of one problem, made when first asked for. Not shared between threads.
+class WorkTables {
+ public:
+  /// References must outlive it.
+  WorkTables(const Problem& problem, const Rates& rates, const Collectives& collectives);
+
+  const WorkTable& of(const Candidate& candidate);
+
+ private:
+  /// What a table depends on.
+  struct Key {
+    mesh::MeshSizes mesh;  ///< sizes that do not matter are 1
+    mesh::AxisOrder order = mesh::default_order;
+    std::int64_t micro = 1;
+    job::Recompute recompute;
+    bool sequence_parallel = true;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+  static Key key_of(const Candidate& candidate);
+
+  const Problem& problem_;
+  const Rates& rates_;
+  const Collectives& collectives_;
+  std::unordered_map<Key, WorkTable, Hash> tables_;
+};
+
+}  // namespace ndmesh::plan

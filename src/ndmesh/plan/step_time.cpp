@@ -1,0 +1,310 @@
+#include "ndmesh/plan/step_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ndmesh/layout/layout.h"
+#include "ndmesh/model/config.h"
+#include "ndmesh/plan/data_time.h"
+#include "ndmesh/plan/groups.h"
+#include "ndmesh/plan/stage_work.h"
+
+namespace ndmesh::plan {
+namespace {
+
+constexpr double least_slack = 1 - 1e-9;  // sums of bound and simulation round differently
+
+double real(std::int64_t value) {
+  return static_cast<double>(value);
+}
+
+/// The rank that a stage runs on: in turn, or there and back for the V-shaped schedule.
+std::int64_t rank_of_stage(const schedule::Shape& shape, std::int64_t stage) {
+  const std::int64_t turn = stage % shape.ranks;
+  const bool back = shape.kind == schedule::Kind::zb_v && stage / shape.ranks == 1;
+  return back ? shape.ranks - 1 - turn : turn;
+}
+
+/// One pipeline rank of a candidate.
+struct RankTime {
+  Work work;  ///< of all its chunks, one micro-batch
+  DataTime data;
+  double each = 0;        ///< seconds that one micro-batch keeps it, waits included
+  double optimizer = 0;
+  double tied = 0;        ///< sum of a table that both ends of the pipeline hold
+  double slowdown = 0;    ///< compute that hidden communication slows down, once a step
+  double end = 0;         ///< when its last action ends
+  double tail() const { return data.once() + optimizer + tied + slowdown; }
+};
+
+void add(std::vector<Exposed>& list, const std::string& what, double seconds) {
+  if (seconds <= 0) {
+    return;
+  }
+  const auto found = std::ranges::find(list, what, &Exposed::what);
+  if (found == list.end()) {
+    list.push_back({.what = what, .seconds = seconds});
+  } else {
+    found->seconds += seconds;
+  }
+}
+
+/// Axes of more than one rank.
+std::string used_axes(const Candidate& candidate, mesh::AxisSet axes) {
+  mesh::AxisSet used;
+  for (const mesh::Axis axis : mesh::all_axes) {
+    if (axes.contains(axis) && candidate.mesh.size(axis) > 1) {
+      used = used.with(axis);
+    }
+  }
+  return used.name();
+}
+
+std::string context_collective(job::ContextKind kind) {
+  switch (kind) {
+    case job::ContextKind::ring:
+      return "cp/send";
+    case job::ContextKind::allgather:
+      return "cp/all_gather";
+    case job::ContextKind::alltoall:
+    case job::ContextKind::hierarchical:
+      return "cp/all_to_all";
+  }
+  return "cp";
+}
+
+}  // namespace
+
+double model_flops_utilization(const Problem& problem, double tokens_per_second) {
+  const cluster::Device& device = problem.cluster.device;
+  const double peak =
+      problem.precision.fp8_products ? device.fp8_flops : device.peak_flops(problem.precision.compute);
+  return peak <= 0 ? 0 : tokens_per_second * model::flops_per_token(problem.model, problem.seq_len).total() / peak;
+}
+
+class TimeModel::State {
+ public:
+  State(const Problem& problem, const Constants& constants)
+      : problem_(problem),
+        rates_(rates_of(problem, constants)),
+        collectives_(problem.cluster, constants),
+        tables_(problem, rates_, collectives_) {}
+
+  StepTime step(const Candidate& candidate);
+  double least_seconds(const Candidate& candidate);
+
+ private:
+  layout::Range layers(const schedule::Shape& shape, std::int64_t stage) const {
+    return layout::stage_layers(problem_.model.layers, shape.ranks * shape.chunks, stage);
+  }
+  double send_seconds(const Candidate& candidate) const;
+  RankTime rank_time(const Candidate& candidate, const DataGroups& groups, const Work& work) const;
+  std::vector<RankTime> rank_times(const Candidate& candidate, const std::vector<Work>& stages) const;
+  void tie_ends(const Candidate& candidate, std::vector<RankTime>& ranks) const;
+  double straggling() const;
+  void add_waits(const Candidate& candidate, const RankTime& rank, double micro_batches, StepTime& time) const;
+  void add_rest(const Candidate& candidate, StepTime& time) const;
+
+  const Problem& problem_;
+  Rates rates_;
+  Collectives collectives_;
+  WorkTables tables_;
+};
+
+double TimeModel::State::straggling() const {
+  return rates_.straggler * std::log2(std::max(1.0, real(problem_.cluster.nodes)));
+}
+
+/// Activations to the next stage; tp ranks that hold parts of the sequence send their parts.
+double TimeModel::State::send_seconds(const Candidate& candidate) const {
+  if (candidate.mesh.pp <= 1) {
+    return 0;
+  }
+  const double parts = real(candidate.mesh.cp) * (candidate.sequence_parallel ? real(candidate.mesh.tp) : 1.0);
+  const double elements = real(candidate.micro) * real(problem_.seq_len) * real(problem_.model.hidden) / parts;
+  return collectives_.send(collectives_.group(extents_of(candidate, {mesh::Axis::pp})), elements * rates_.element_bytes);
+}
+
+RankTime TimeModel::State::rank_time(const Candidate& candidate, const DataGroups& groups, const Work& work) const {
+  RankTime rank;
+  rank.work = work;
+  rank.data = data_time(problem_, candidate, groups, collectives_, work);
+  const DataTime& data = rank.data;
+  rank.work.forward.compute += rates_.overlap_slowdown * data.gather_forward.hidden;
+  rank.work.input_grad.compute += rates_.overlap_slowdown * (data.gather_backward.hidden + data.reduce_each.hidden);
+  rank.each = rank.work.whole().total() + data.each_forward() + data.each_backward();
+  rank.optimizer = optimizer_seconds(candidate, rates_, updated_elements(candidate, groups, work));
+  rank.slowdown =
+      rates_.overlap_slowdown * (data.reduce_last.hidden + data.replicate.hidden + data.gather_updated.hidden);
+  return rank;
+}
+
+/// A tied table lives on both ends of the pipeline, which sum its gradient.
+void TimeModel::State::tie_ends(const Candidate& candidate, std::vector<RankTime>& ranks) const {
+  if (!problem_.model.tied || ranks.size() <= 1) {
+    return;
+  }
+  const std::int64_t ends_apart = real(candidate.mesh.pp) > 1 ? candidate.mesh.pp - 1 : 1;
+  std::vector<cluster::Extent> extents = extents_of(candidate, {mesh::Axis::pp});
+  extents.front() = {.size = 2, .stride = extents.front().stride * ends_apart};
+  const double bytes = real(problem_.model.vocab) * real(problem_.model.hidden) / real(candidate.mesh.tp) *
+                       real(problem_.profile.time.gradient_bytes);
+  const double seconds = collectives_.all_reduce(collectives_.group(extents), bytes);
+  ranks.front().tied = seconds;
+  ranks.back().tied = seconds;
+}
+
+std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate, const std::vector<Work>& stages) const {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  std::vector<Work> works(static_cast<std::size_t>(shape.ranks));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    works[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))] += stages[stage];
+  }
+  const DataGroups groups = data_groups(candidate, collectives_);
+  std::vector<RankTime> ranks;
+  ranks.reserve(works.size());
+  for (const Work& work : works) {
+    ranks.push_back(rank_time(candidate, groups, work));
+  }
+  tie_ends(candidate, ranks);
+  return ranks;
+}
+
+StepTime TimeModel::State::step(const Candidate& candidate) {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const WorkTable& table = tables_.of(candidate);
+  std::vector<Work> stages;
+  for (std::int64_t stage = 0; stage < shape.ranks * shape.chunks; ++stage) {
+    const layout::Range range = layers(shape, stage);
+    stages.push_back(table.work(range.start, range.size));
+  }
+  std::vector<RankTime> ranks = rank_times(candidate, stages);
+  const double send = send_seconds(candidate);
+  const double blocking = problem_.profile.time.overlap_sends ? 0 : send;
+  std::vector<schedule::StageSeconds> seconds;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const RankTime& rank = ranks[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))];
+    const double chunks = real(shape.chunks);
+    const double slow_forward = rates_.overlap_slowdown * rank.data.gather_forward.hidden;
+    const double slow_backward =
+        rates_.overlap_slowdown * (rank.data.gather_backward.hidden + rank.data.reduce_each.hidden);
+    seconds.push_back({.forward = stages[stage].forward.total() + blocking +
+                                  (rank.data.each_forward() + slow_forward) / chunks,
+                       .input_grad = stages[stage].input_grad.total() + blocking +
+                                     (rank.data.each_backward() + slow_backward) / chunks,
+                       .weight_grad = stages[stage].weight_grad.total(),
+                       .send = send});
+  }
+  const schedule::Simulation simulation = schedule::simulate(shape, seconds);
+
+  // A rank is done when the gradients that it sent have passed all stages before it: rank 0 last.
+  double drain = 0;
+  const bool split = schedule::splits_backward(shape.kind);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].end = std::max(simulation.seconds - (split ? 0 : drain), simulation.busy[r]);
+    drain += seconds[r].input_grad + seconds[r].weight_grad + seconds[r].send;
+  }
+  const RankTime& last = *std::ranges::max_element(
+      ranks, {}, [](const RankTime& rank) { return rank.end + rank.tail(); });
+
+  const double micro_batches = real(shape.micro_batches);
+  StepTime time;
+  time.bubble_share = simulation.bubble();
+  time.compute = micro_batches * last.work.whole().compute + last.slowdown;
+  time.optimizer = last.optimizer;
+  add_waits(candidate, last, micro_batches, time);
+  const double blocked = 2 * blocking * real(shape.chunks) * micro_batches;
+  const double waiting = std::max(0.0, last.end - micro_batches * last.each - blocked);
+  const double transfers = std::min(waiting, 2 * real(shape.ranks - 1) * send);
+  add(time.by_collective, "pp/send", transfers + blocked);
+  add(time.by_collective, "pp/all_reduce", last.tied);
+  time.bubble = waiting - transfers;
+  for (const Exposed& exposed : time.by_collective) {
+    time.exposed += exposed.seconds;
+  }
+  add_rest(candidate, time);
+  return time;
+}
+
+void TimeModel::State::add_waits(const Candidate& candidate, const RankTime& rank, double micro_batches,
+                                 StepTime& time) const {
+  Pass whole = rank.work.whole();
+  add(time.by_collective, "tp/all_gather", micro_batches * whole.wait(Wait::tp_all_gather));
+  add(time.by_collective, "tp/reduce_scatter", micro_batches * whole.wait(Wait::tp_reduce_scatter));
+  add(time.by_collective, "tp/all_reduce", micro_batches * whole.wait(Wait::tp_all_reduce));
+  add(time.by_collective, context_collective(problem_.context), micro_batches * whole.wait(Wait::cp));
+  add(time.by_collective, "ep/all_to_all", micro_batches * whole.wait(Wait::ep));
+  const DataTime& data = rank.data;
+  const std::string shard = used_axes(candidate, mesh::shard_axes);
+  const std::string all = used_axes(candidate, mesh::loss_axes);
+  add(time.by_collective, shard + "/all_gather",
+      micro_batches * (data.gather_forward.exposed + data.gather_backward.exposed) + data.gather_updated.exposed);
+  add(time.by_collective, candidate.zero == 0 ? all + "/all_reduce" : shard + "/reduce_scatter",
+      micro_batches * data.reduce_each.exposed + data.reduce_last.exposed);
+  add(time.by_collective, "dp_replicate/all_reduce", data.replicate.exposed);
+}
+
+/// Input, checkpoints and what a step does once; then the sum and the rates.
+void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) const {
+  const double tokens = real(problem_.global_batch) * real(problem_.seq_len);
+  const double busy = time.compute + time.exposed + time.bubble + time.optimizer;
+  time.other = rates_.step_seconds + straggling() * busy;
+  if (problem_.cluster.input_rate > 0) {
+    time.input = std::max(0.0, tokens / problem_.cluster.input_rate - busy - time.other);
+  }
+  if (problem_.checkpoint_every > 0 && problem_.cluster.storage_bandwidth > 0) {
+    const double bytes = 14 * real(problem_.model.parameter_count());  // 16-bit values, float32 master and moments
+    time.checkpoint = bytes / problem_.cluster.storage_bandwidth / real(problem_.checkpoint_every);
+  }
+  time.seconds =
+      time.compute + time.exposed + time.bubble + time.optimizer + time.input + time.checkpoint + time.other;
+  time.tokens_per_second_per_device = tokens / time.seconds / real(candidate.mesh.world());
+  time.mfu = model_flops_utilization(problem_, time.tokens_per_second_per_device);
+}
+
+double TimeModel::State::least_seconds(const Candidate& candidate) {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const WorkTable& table = tables_.of(candidate);
+  const std::int64_t last = shape.ranks - 1;
+  double first_rank = 0;
+  double last_rank = 0;
+  double held = 0;
+  for (std::int64_t stage = 0; stage < shape.ranks * shape.chunks; ++stage) {
+    const std::int64_t rank = rank_of_stage(shape, stage);
+    if (rank != 0 && rank != last) {
+      continue;
+    }
+    const layout::Range range = layers(shape, stage);
+    const double whole = table.totals(range.start, range.size).whole();
+    first_rank += rank == 0 ? whole : 0;
+    last_rank += rank == last ? whole : 0;
+    held += rank == 0 ? table.work(range.start, range.size).dense : 0;
+  }
+  // The last rank waits for the first micro-batch, and the gradients of the last one go back to the first rank.
+  double fill = 0;
+  if (shape.ranks > 1) {
+    const Totals before = table.totals(0, layers(shape, last).start);
+    fill = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
+  }
+  const double micro_batches = real(shape.micro_batches);
+  const double pipeline = std::max(micro_batches * first_rank, fill + micro_batches * last_rank);
+  const double sharers = candidate.zero > 0 ? real(candidate.mesh.cp * candidate.mesh.dp_shard) : 1;
+  const double update = optimizer_seconds(candidate, rates_, held / sharers);
+  return (rates_.step_seconds + (pipeline + update) * (1 + straggling())) * least_slack;
+}
+
+TimeModel::TimeModel(const Problem& problem, const Constants& constants)
+    : state_(std::make_unique<State>(problem, constants)) {}
+TimeModel::~TimeModel() = default;
+TimeModel::TimeModel(TimeModel&&) noexcept = default;
+
+StepTime TimeModel::step(const Candidate& candidate) const {
+  return state_->step(candidate);
+}
+
+double TimeModel::least_seconds(const Candidate& candidate) const {
+  return state_->least_seconds(candidate);
+}
+
+}  // namespace ndmesh::plan
