@@ -43,9 +43,10 @@ Collectives::Collectives(const cluster::Cluster& cluster, const Constants& const
   Problems problems;
   for (const cluster::Level& level : cluster.levels) {
     if (cluster.devices() > 1 && level.bandwidth <= 0) {
-      problems.add(fmt::format("the bandwidth of level {} of cluster {} is not known, so there is no step time: state it "
-                               "in a cluster file",
-                               level.name, cluster.name));
+      problems.add(fmt::format(
+          "the bandwidth of level {} of cluster {} is not known, so there is no step time: state it "
+          "in a cluster file",
+          level.name, cluster.name));
     }
   }
   problems.raise();
@@ -99,7 +100,8 @@ double Collectives::all_gather(const GroupCost& group, double bytes) const {
   if (group.ranks <= 1) {
     return 0;
   }
-  return base_seconds_ + ring_seconds(group, 1, (group.ranks - 1) / group.ranks * bytes, group.ring_bandwidth);
+  return base_seconds_ +
+         ring_seconds(group, 1, (group.ranks - 1) / group.ranks * bytes, group.ring_bandwidth);
 }
 
 double Collectives::all_to_all(const GroupCost& group, double bytes) const {

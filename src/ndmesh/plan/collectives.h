@@ -13,7 +13,8 @@ namespace ndmesh::plan {
 /// What a group's place on the cluster costs, reduced to a few numbers: sums over the levels that it crosses.
 struct GroupCost {
   double ranks = 1;
-  double ring_bandwidth = 0;   ///< bytes/s of the narrowest place of a ring (a domain's links are shared by its ranks)
+  double ring_bandwidth =
+      0;  ///< bytes/s of the narrowest place of a ring (a domain's links are shared by its ranks)
   double peer_seconds = 0;     ///< seconds a byte that one rank sends to all others evenly
   double pair_bandwidth = 0;   ///< bytes/s between neighbours on the outermost level
   double hop_seconds = 0;      ///< of the ranks - 1 hops of a ring together

@@ -12,8 +12,9 @@ namespace ndmesh::plan {
 struct Constant {
   std::string name;  ///< "matmul_efficiency"
   std::string unit;
-  double value = 0;    ///< above 0
-  double spread = 0;   ///< how far the truth may be: standard deviation of its logarithm; 0: known, never fitted
+  double value = 0;  ///< above 0
+  double spread =
+      0;  ///< how far the truth may be: standard deviation of its logarithm; 0: known, never fitted
   std::string origin;  ///< a source, or the fit that it comes from
 };
 

@@ -50,7 +50,9 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
   const double parts = units(work);
   const double forward = work.forward.total();
   const double backward = work.input_grad.total() + work.weight_grad.total();
-  const auto gather = [&](const GroupCost& group, double bytes) { return collectives.all_gather(group, bytes); };
+  const auto gather = [&](const GroupCost& group, double bytes) {
+    return collectives.all_gather(group, bytes);
+  };
   const auto sum = [&](const GroupCost& group, double bytes) { return collectives.all_reduce(group, bytes); };
   DataTime time;
   if (candidate.zero == 0) {
@@ -86,7 +88,8 @@ double optimizer_seconds(const Candidate& candidate, const Rates& rates, double 
   if (candidate.offload == job::Offload::none) {
     return elements * rates.optimizer_bytes / rates.memory_bandwidth;
   }
-  const double transfer = elements * (4 + rates.element_bytes) / rates.host_bandwidth;  // gradients there, values back
+  const double transfer =
+      elements * (4 + rates.element_bytes) / rates.host_bandwidth;  // gradients there, values back
   return transfer + elements * rates.optimizer_bytes / rates.host_optimizer_bandwidth;
 }
 

@@ -14,9 +14,9 @@ namespace {
 using Vector = std::vector<double>;
 
 constexpr double row_deviation = 0.05;  ///< of log(predicted / measured) that is nobody's fault
-constexpr double robust_limit = 2;      ///< deviations from which a row counts by its distance, not its square
-constexpr double farthest = 3;          ///< spreads that a constant may move
-constexpr double step_size = 0.05;      ///< spreads, of numerical derivatives
+constexpr double robust_limit = 2;  ///< deviations from which a row counts by its distance, not its square
+constexpr double farthest = 3;      ///< spreads that a constant may move
+constexpr double step_size = 0.05;  ///< spreads, of numerical derivatives
 constexpr int most_rounds = 12;
 
 /// The unknowns: for each fitted constant the logarithm of its ratio to its start, in spreads.
@@ -50,7 +50,8 @@ Vector residuals(const std::vector<Observation>& observations, const Constants& 
   Vector result;
   for (const Observation& observation : observations) {
     const TimeModel model(observation.problem, constants);
-    result.push_back(std::log(model.step(observation.candidate).seconds / observation.seconds) / row_deviation);
+    result.push_back(std::log(model.step(observation.candidate).seconds / observation.seconds) /
+                     row_deviation);
   }
   return result;
 }
@@ -101,7 +102,8 @@ Vector solve(std::vector<Vector> matrix, Vector right) {
 }
 
 /// The Gauss-Newton step at `unknowns`, damped.
-Vector newton_step(const std::vector<Vector>& derivatives, const Vector& rows, const Vector& unknowns, double damping) {
+Vector newton_step(const std::vector<Vector>& derivatives, const Vector& rows, const Vector& unknowns,
+                   double damping) {
   const std::size_t n = unknowns.size();
   std::vector<Vector> matrix(n, Vector(n, 0.0));
   Vector right(n, 0.0);

@@ -20,7 +20,8 @@ std::array<std::int64_t, mesh::axis_count> strides_of(const Candidate& candidate
 std::vector<cluster::Extent> stage_run(const Candidate& candidate, std::int64_t first, std::int64_t size) {
   const auto strides = strides_of(candidate);
   std::vector<cluster::Extent> extents;
-  for (const mesh::Axis axis : {mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_shard, mesh::Axis::dp_replicate}) {
+  for (const mesh::Axis axis :
+       {mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_shard, mesh::Axis::dp_replicate}) {
     const std::int64_t skipped = std::gcd(first, candidate.mesh.size(axis));
     const std::int64_t taken = std::gcd(candidate.mesh.size(axis) / skipped, size);
     first /= skipped;
@@ -42,7 +43,8 @@ std::vector<cluster::Extent> extents_of(const Candidate& candidate, mesh::AxisSe
   std::vector<cluster::Extent> extents;
   for (const mesh::Axis axis : candidate.order) {
     if (axes.contains(axis) && candidate.mesh.size(axis) > 1) {
-      extents.push_back({.size = candidate.mesh.size(axis), .stride = strides[static_cast<std::size_t>(axis)]});
+      extents.push_back(
+          {.size = candidate.mesh.size(axis), .stride = strides[static_cast<std::size_t>(axis)]});
     }
   }
   return extents;

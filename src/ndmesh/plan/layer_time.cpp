@@ -124,7 +124,8 @@ void LayerClock::linear(Tally& tally, const Product& product) const {
 void LayerClock::elementwise(Tally& tally, double bytes) const {
   const double forward = move_seconds(rates_, bytes * profile_.elementwise_passes);
   tally.work.forward.compute += forward;
-  tally.work.input_grad.compute += move_seconds(rates_, elementwise_backward * bytes * profile_.elementwise_passes);
+  tally.work.input_grad.compute +=
+      move_seconds(rates_, elementwise_backward * bytes * profile_.elementwise_passes);
   tally.forward_kernels += profile_.elementwise_passes;
   tally.input_kernels += profile_.elementwise_passes;
   if (profile_.selective.elementwise) {
@@ -140,7 +141,8 @@ void LayerClock::enter_columns(Tally& tally) const {
     return;
   }
   const double bytes = division_.tokens * real(model_.hidden) * rates_.element_bytes;
-  const double hidden = profile_.overlap_tensor_backward || profile_.overlap_tensor ? tally.last_weight_seconds : 0;
+  const double hidden =
+      profile_.overlap_tensor_backward || profile_.overlap_tensor ? tally.last_weight_seconds : 0;
   if (division_.sequence_parallel) {
     const double gather = collectives_.all_gather(division_.tp_group, bytes);
     const double cut = profile_.overlap_tensor ? gather / division_.tp : gather;
@@ -170,14 +172,16 @@ void LayerClock::leave_rows(Tally& tally) const {
     tally.work.input_grad.wait(Wait::tp_all_gather) += seconds;
     tally.input_kernels += 1;
   } else {
-    tally.work.forward.wait(Wait::tp_all_reduce) += share * collectives_.all_reduce(division_.tp_group, bytes);
+    tally.work.forward.wait(Wait::tp_all_reduce) +=
+        share * collectives_.all_reduce(division_.tp_group, bytes);
   }
   tally.forward_kernels += 1;
 }
 
 double LayerClock::context_length(bool windowed) const {
   const double sequence = real(problem_.seq_len);
-  const double window = windowed ? std::min(sequence, real(model_.sliding_window.value_or(problem_.seq_len))) : sequence;
+  const double window =
+      windowed ? std::min(sequence, real(model_.sliding_window.value_or(problem_.seq_len))) : sequence;
   return window - window * window / (2 * sequence);  // mean over a causal mask
 }
 
@@ -234,8 +238,9 @@ void LayerClock::attention_core(Tally& tally, bool windowed) const {
     const double sequence = real(problem_.seq_len);
     const double rows = std::min(division_.tokens, sequence);
     const double batch = heads * division_.tokens / rows;
-    const double product = product_seconds(rates_, {rows, sequence, shape.query_dim, batch}, rates_.attention_flops) +
-                           product_seconds(rates_, {rows, shape.value_dim, sequence, batch}, rates_.attention_flops);
+    const double product =
+        product_seconds(rates_, {rows, sequence, shape.query_dim, batch}, rates_.attention_flops) +
+        product_seconds(rates_, {rows, shape.value_dim, sequence, batch}, rates_.attention_flops);
     const double moved = move_seconds(rates_, rates_.score_bytes * heads * division_.tokens * sequence);
     forward = product + moved;
     backward = 2 * product + elementwise_backward * moved;

@@ -57,11 +57,12 @@ struct LayerKind {
 /// Times of one division's layers. References must outlive it.
 class LayerClock {
  public:
-  LayerClock(const Problem& problem, const Rates& rates, const Collectives& collectives, const Division& division);
+  LayerClock(const Problem& problem, const Rates& rates, const Collectives& collectives,
+             const Division& division);
 
   Work layer(const LayerKind& kind) const;
   Work embedding() const;
-  Work head() const;  ///< with final norm and loss
+  Work head() const;        ///< with final norm and loss
   Work prediction() const;  ///< what a multi-token prediction adds to its layer: projection and head
 
  private:
@@ -79,7 +80,9 @@ class LayerClock {
   void experts(Tally& tally) const;
   void head_products(Tally& tally) const;
   double context_length(bool windowed) const;
-  double region_tokens() const { return division_.sequence_parallel ? division_.tokens / division_.tp : division_.tokens; }
+  double region_tokens() const {
+    return division_.sequence_parallel ? division_.tokens / division_.tp : division_.tokens;
+  }
 
   const model::ModelSpec& model_;
   const Problem& problem_;

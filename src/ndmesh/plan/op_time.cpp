@@ -37,7 +37,8 @@ double product_seconds(const Rates& rates, const Product& product, double flops,
   for (const Tile& tile : tiles) {
     const double outputs = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;
     for (const double parts : k_parts) {
-      const double block = 2 * tile.m * tile.n * (k / parts + rates.prologue) / (unit_flops * tile.efficiency);
+      const double block =
+          2 * tile.m * tile.n * (k / parts + rates.prologue) / (unit_flops * tile.efficiency);
       const double merged = parts > 1 ? 8 * m * n * batch * parts / rates.memory_bandwidth : 0;  // fp32 sums
       compute = std::min(compute, waves(outputs * parts, rates.compute_units) * block + merged);
       if (outputs >= rates.compute_units) {

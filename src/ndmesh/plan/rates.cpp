@@ -11,17 +11,20 @@ void check_known(const Problem& problem) {
   const cluster::Device& device = problem.cluster.device;
   Problems problems;
   if (device.peak_flops(problem.precision.compute) <= 0) {
-    problems.add(fmt::format("the peak FLOP/s of {} products of device {} is not known, so there is no step time: state "
-                             "it in a cluster file or choose another precision.dtype",
-                             name_of(problem.precision.compute), device.name));
+    problems.add(fmt::format(
+        "the peak FLOP/s of {} products of device {} is not known, so there is no step time: state "
+        "it in a cluster file or choose another precision.dtype",
+        name_of(problem.precision.compute), device.name));
   }
   if (problem.precision.fp8_products && device.fp8_flops <= 0) {
-    problems.add(fmt::format("device {} has no known peak of 8-bit products: plan without them", device.name));
+    problems.add(
+        fmt::format("device {} has no known peak of 8-bit products: plan without them", device.name));
   }
   if (device.memory_bandwidth <= 0) {
-    problems.add(fmt::format("the memory bandwidth of device {} is not known, so there is no step time: state it in a "
-                             "cluster file",
-                             device.name));
+    problems.add(
+        fmt::format("the memory bandwidth of device {} is not known, so there is no step time: state it in a "
+                    "cluster file",
+                    device.name));
   }
   problems.raise();
 }
@@ -48,8 +51,8 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   const double flash = peak * flash_efficiency(problem.profile.time.attention, constants);
   Rates rates;
   rates.attention_flops = peak * constants["matmul_efficiency"];
-  rates.product_flops = problem.precision.fp8_products ? device.fp8_flops * constants["fp8_efficiency"]
-                                                       : rates.attention_flops;
+  rates.product_flops =
+      problem.precision.fp8_products ? device.fp8_flops * constants["fp8_efficiency"] : rates.attention_flops;
   rates.flash_forward = flash;
   rates.flash_backward = flash * constants["attention_backward"];
   rates.memory_bandwidth = device.memory_bandwidth * constants["memory_efficiency"];

@@ -113,7 +113,8 @@ Work WorkTable::work(std::int64_t first, std::int64_t count) const {
 Totals WorkTable::totals(std::int64_t first, std::int64_t count) const {
   const Totals& upper = totals_before_[static_cast<std::size_t>(first + count)];
   const Totals& lower = totals_before_[static_cast<std::size_t>(first)];
-  Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad, upper.weight_grad - lower.weight_grad};
+  Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad,
+             upper.weight_grad - lower.weight_grad};
   if (first == 0) {
     sum += embedding_totals_;
   }
@@ -149,8 +150,8 @@ std::size_t WorkTables::Hash::operator()(const Key& key) const {
     hash ^= hash >> 29;
   };
   const mesh::MeshSizes& sizes = key.mesh;
-  for (const std::int64_t value : {sizes.tp, sizes.cp, sizes.dp_shard, sizes.dp_replicate, sizes.pp, sizes.ep, sizes.etp,
-                                   key.micro, key.recompute.layers, key.recompute.bytes}) {
+  for (const std::int64_t value : {sizes.tp, sizes.cp, sizes.dp_shard, sizes.dp_replicate, sizes.pp, sizes.ep,
+                                   sizes.etp, key.micro, key.recompute.layers, key.recompute.bytes}) {
     mix(value);
   }
   mix(static_cast<std::int64_t>(key.recompute.policy) * 2 + key.sequence_parallel);

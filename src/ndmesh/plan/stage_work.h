@@ -29,7 +29,7 @@ class WorkTable {
   Totals totals(std::int64_t first, std::int64_t count) const;
 
  private:
-  std::vector<Work> before_;      // by layer: everything in front of it, the embedding left out
+  std::vector<Work> before_;  // by layer: everything in front of it, the embedding left out
   std::vector<Totals> totals_before_;
   Work embedding_, behind_;
   Totals embedding_totals_, behind_totals_;

@@ -30,11 +30,11 @@ std::int64_t rank_of_stage(const schedule::Shape& shape, std::int64_t stage) {
 struct RankTime {
   Work work;  ///< of all its chunks, one micro-batch
   DataTime data;
-  double each = 0;        ///< seconds that one micro-batch keeps it, waits included
+  double each = 0;  ///< seconds that one micro-batch keeps it, waits included
   double optimizer = 0;
-  double tied = 0;        ///< sum of a table that both ends of the pipeline hold
-  double slowdown = 0;    ///< compute that hidden communication slows down, once a step
-  double end = 0;         ///< when its last action ends
+  double tied = 0;      ///< sum of a table that both ends of the pipeline hold
+  double slowdown = 0;  ///< compute that hidden communication slows down, once a step
+  double end = 0;       ///< when its last action ends
   double tail() const { return data.once() + optimizer + tied + slowdown; }
 };
 
@@ -80,7 +80,9 @@ double model_flops_utilization(const Problem& problem, double tokens_per_second)
   const cluster::Device& device = problem.cluster.device;
   const double peak =
       problem.precision.fp8_products ? device.fp8_flops : device.peak_flops(problem.precision.compute);
-  return peak <= 0 ? 0 : tokens_per_second * model::flops_per_token(problem.model, problem.seq_len).total() / peak;
+  return peak <= 0
+             ? 0
+             : tokens_per_second * model::flops_per_token(problem.model, problem.seq_len).total() / peak;
 }
 
 class TimeModel::State {
@@ -103,7 +105,8 @@ class TimeModel::State {
   std::vector<RankTime> rank_times(const Candidate& candidate, const std::vector<Work>& stages) const;
   void tie_ends(const Candidate& candidate, std::vector<RankTime>& ranks) const;
   double straggling() const;
-  void add_waits(const Candidate& candidate, const RankTime& rank, double micro_batches, StepTime& time) const;
+  void add_waits(const Candidate& candidate, const RankTime& rank, double micro_batches,
+                 StepTime& time) const;
   void add_rest(const Candidate& candidate, StepTime& time) const;
 
   const Problem& problem_;
@@ -121,22 +124,27 @@ double TimeModel::State::send_seconds(const Candidate& candidate) const {
   if (candidate.mesh.pp <= 1) {
     return 0;
   }
-  const double parts = real(candidate.mesh.cp) * (candidate.sequence_parallel ? real(candidate.mesh.tp) : 1.0);
-  const double elements = real(candidate.micro) * real(problem_.seq_len) * real(problem_.model.hidden) / parts;
-  return collectives_.send(collectives_.group(extents_of(candidate, {mesh::Axis::pp})), elements * rates_.element_bytes);
+  const double parts =
+      real(candidate.mesh.cp) * (candidate.sequence_parallel ? real(candidate.mesh.tp) : 1.0);
+  const double elements =
+      real(candidate.micro) * real(problem_.seq_len) * real(problem_.model.hidden) / parts;
+  return collectives_.send(collectives_.group(extents_of(candidate, {mesh::Axis::pp})),
+                           elements * rates_.element_bytes);
 }
 
-RankTime TimeModel::State::rank_time(const Candidate& candidate, const DataGroups& groups, const Work& work) const {
+RankTime TimeModel::State::rank_time(const Candidate& candidate, const DataGroups& groups,
+                                     const Work& work) const {
   RankTime rank;
   rank.work = work;
   rank.data = data_time(problem_, candidate, groups, collectives_, work);
   const DataTime& data = rank.data;
   rank.work.forward.compute += rates_.overlap_slowdown * data.gather_forward.hidden;
-  rank.work.input_grad.compute += rates_.overlap_slowdown * (data.gather_backward.hidden + data.reduce_each.hidden);
+  rank.work.input_grad.compute +=
+      rates_.overlap_slowdown * (data.gather_backward.hidden + data.reduce_each.hidden);
   rank.each = rank.work.whole().total() + data.each_forward() + data.each_backward();
   rank.optimizer = optimizer_seconds(candidate, rates_, updated_elements(candidate, groups, work));
-  rank.slowdown =
-      rates_.overlap_slowdown * (data.reduce_last.hidden + data.replicate.hidden + data.gather_updated.hidden);
+  rank.slowdown = rates_.overlap_slowdown *
+                  (data.reduce_last.hidden + data.replicate.hidden + data.gather_updated.hidden);
   return rank;
 }
 
@@ -155,7 +163,8 @@ void TimeModel::State::tie_ends(const Candidate& candidate, std::vector<RankTime
   ranks.back().tied = seconds;
 }
 
-std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate, const std::vector<Work>& stages) const {
+std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate,
+                                                   const std::vector<Work>& stages) const {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   std::vector<Work> works(static_cast<std::size_t>(shape.ranks));
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
@@ -184,7 +193,8 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
   const double blocking = problem_.profile.time.overlap_sends ? 0 : send;
   std::vector<schedule::StageSeconds> seconds;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const RankTime& rank = ranks[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))];
+    const RankTime& rank =
+        ranks[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))];
     const double chunks = real(shape.chunks);
     const double slow_forward = rates_.overlap_slowdown * rank.data.gather_forward.hidden;
     const double slow_backward =
@@ -205,8 +215,8 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
     ranks[r].end = std::max(simulation.seconds - (split ? 0 : drain), simulation.busy[r]);
     drain += seconds[r].input_grad + seconds[r].weight_grad + seconds[r].send;
   }
-  const RankTime& last = *std::ranges::max_element(
-      ranks, {}, [](const RankTime& rank) { return rank.end + rank.tail(); });
+  const RankTime& last =
+      *std::ranges::max_element(ranks, {}, [](const RankTime& rank) { return rank.end + rank.tail(); });
 
   const double micro_batches = real(shape.micro_batches);
   StepTime time;
@@ -239,7 +249,8 @@ void TimeModel::State::add_waits(const Candidate& candidate, const RankTime& ran
   const std::string shard = used_axes(candidate, mesh::shard_axes);
   const std::string all = used_axes(candidate, mesh::loss_axes);
   add(time.by_collective, shard + "/all_gather",
-      micro_batches * (data.gather_forward.exposed + data.gather_backward.exposed) + data.gather_updated.exposed);
+      micro_batches * (data.gather_forward.exposed + data.gather_backward.exposed) +
+          data.gather_updated.exposed);
   add(time.by_collective, candidate.zero == 0 ? all + "/all_reduce" : shard + "/reduce_scatter",
       micro_batches * data.reduce_each.exposed + data.reduce_last.exposed);
   add(time.by_collective, "dp_replicate/all_reduce", data.replicate.exposed);
@@ -254,7 +265,8 @@ void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) cons
     time.input = std::max(0.0, tokens / problem_.cluster.input_rate - busy - time.other);
   }
   if (problem_.checkpoint_every > 0 && problem_.cluster.storage_bandwidth > 0) {
-    const double bytes = 14 * real(problem_.model.parameter_count());  // 16-bit values, float32 master and moments
+    const double bytes =
+        14 * real(problem_.model.parameter_count());  // 16-bit values, float32 master and moments
     time.checkpoint = bytes / problem_.cluster.storage_bandwidth / real(problem_.checkpoint_every);
   }
   time.seconds =

@@ -25,21 +25,23 @@ struct TimeProfile {
   /// compiled; about 2 when every elementwise op is a kernel.
   double elementwise_passes = 1;
   SelectiveRecompute selective;
-  double loss_bytes = 12;          ///< moved for one logit, forward and backward (fused cross-entropy 12, eager fp32 40)
+  double loss_bytes =
+      12;  ///< moved for one logit, forward and backward (fused cross-entropy 12, eager fp32 40)
   bool gradient_accumulation_fused = true;  ///< the weight-gradient product adds into the gradient itself
-  std::int64_t gradient_bytes = 4;  ///< of one gradient element on the wire
+  std::int64_t gradient_bytes = 4;          ///< of one gradient element on the wire
 
-  bool overlap_gradients = true;   ///< reduction over the data axes runs under the last backward
-  bool overlap_parameters = true;  ///< zero 1, 2: updated parameters are gathered under the next forward
-  bool prefetch = true;            ///< zero 3: a unit is gathered while the one before it computes
-  bool overlap_tensor = false;     ///< tp collectives are cut and pipelined with their products
+  bool overlap_gradients = true;        ///< reduction over the data axes runs under the last backward
+  bool overlap_parameters = true;       ///< zero 1, 2: updated parameters are gathered under the next forward
+  bool prefetch = true;                 ///< zero 3: a unit is gathered while the one before it computes
+  bool overlap_tensor = false;          ///< tp collectives are cut and pipelined with their products
   bool overlap_tensor_backward = true;  ///< tp reductions of backward run under weight-gradient products
-  bool overlap_experts = false;    ///< all-to-all of one micro-batch under the compute of another
-  bool overlap_sends = true;       ///< pipeline transfers do not stop compute
+  bool overlap_experts = false;         ///< all-to-all of one micro-batch under the compute of another
+  bool overlap_sends = true;            ///< pipeline transfers do not stop compute
 
-  bool reduce_each_micro_batch = false;  ///< zero 2, 3: gradients are reduced at every micro-batch, not once a step
-  bool balanced_experts = true;    ///< all experts get equally many tokens, whatever the skew (benchmarks)
-  bool graphs = false;             ///< kernels are launched as graphs: no host time for each
+  bool reduce_each_micro_batch =
+      false;                     ///< zero 2, 3: gradients are reduced at every micro-batch, not once a step
+  bool balanced_experts = true;  ///< all experts get equally many tokens, whatever the skew (benchmarks)
+  bool graphs = false;           ///< kernels are launched as graphs: no host time for each
 
   bool operator==(const TimeProfile&) const = default;
 };
