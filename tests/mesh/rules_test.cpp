@@ -311,6 +311,93 @@ TEST(Rules, HugeSizesAreRefusedNotOverflowed) {
   EXPECT_THAT(broken_rules(input), ElementsAre(HasSubstr("more ranks than the 2147483647 that are allowed")));
 }
 
+TEST(Rules, WidthsNeedARowForEachRank) {
+  RuleInput input = on({.tp = 8});
+  input.hidden = 4;
+  EXPECT_THAT(broken_rules(input),
+              ElementsAre("mesh.tp_size: 8 ranks for a hidden size (hidden_size) of 4; at most 4"));
+  input = experts(8, {.tp = 4, .etp = 4}, 1);
+  input.expert_ffn = 3;
+  EXPECT_THAT(broken_rules(input), ElementsAre(HasSubstr("mesh.etp_size: 4 ranks for an expert width")));
+}
+
+TEST(Rules, ZeroCutsOverShardRanks) {
+  RuleInput input = on({.dp_shard = 4, .dp_replicate = 2});
+  EXPECT_THAT(broken_rules(input), IsEmpty());
+  input.zero = 0;
+  EXPECT_THAT(broken_rules(input),
+              ElementsAre(AllOf(HasSubstr("shard.zero is 0, but mesh.dp_shard_size is 4"),
+                                HasSubstr("mesh.dp_replicate_size 8 for whole copies"))));
+  input.zero = 1;
+  EXPECT_THAT(broken_rules(input), IsEmpty());
+}
+
+// One input that a runtime without limits takes, and what each limit says of it.
+TEST(Rules, RuntimesLimitWhatIsLegal) {
+  RuleInput all = on({.tp = 4, .cp = 2, .dp_shard = 1, .dp_replicate = 2, .pp = 3, .ep = 2, .etp = 2});
+  all.heads = 8;
+  all.kv_heads = 2;
+  all.vocab = 257;
+  all.hidden = 50;
+  all.ffn = 130;
+  all.experts = 8;
+  all.layers = 8;
+  all.tied = true;
+  all.zero = 3;
+  all.runtime.name = "thing";
+  EXPECT_THAT(broken_rules(all), IsEmpty());
+  EXPECT_TRUE(is_legal(all));
+  const auto limited = [&](auto change) {
+    RuleInput input = all;
+    change(input.runtime);
+    EXPECT_FALSE(is_legal(input));
+    return broken_rules(input);
+  };
+  using R = RuntimeLimits;
+  EXPECT_THAT(limited([](R& r) { r.has_pipeline = false; }),
+              ElementsAre("mesh.pp_size: 3, but thing has no pipeline stages; allowed: 1"));
+  EXPECT_THAT(limited([](R& r) { r.has_context = false; }),
+              ElementsAre("mesh.cp_size: 2, but thing has no context parallelism; allowed: 1"));
+  EXPECT_THAT(limited([](R& r) { r.has_experts = false; }),
+              ElementsAre(HasSubstr("mesh.ep_size 2 and mesh.etp_size 2: thing has no expert parallelism")));
+  EXPECT_THAT(limited([](R& r) { r.cuts_experts_freely = false; }),
+              ElementsAre(HasSubstr("mesh.etp_size: 2, but thing cuts an expert over 1 rank or over all 4")));
+  EXPECT_THAT(limited([](R& r) { r.shares_kv_heads = false; }),
+              ElementsAre(HasSubstr("mesh.tp_size: 4, but thing does not share the 2 KV heads")));
+  EXPECT_THAT(
+      limited([](R& r) { r.cuts_unequally = false; }),
+      ElementsAre("mesh.tp_size: 4 does not divide hidden_size 50 and intermediate_size 130, which thing "
+                  "cuts into equal parts only"));
+  EXPECT_THAT(limited([](R& r) { r.cuts_unequally = r.pads_vocabulary = false; }),
+              ElementsAre(HasSubstr("intermediate_size 130 and vocab_size 257")));
+  EXPECT_THAT(limited([](R& r) { r.has_unequal_stages = false; }),
+              ElementsAre(AllOf(HasSubstr("8 layers (num_hidden_layers) are no multiple of 3"),
+                                HasSubstr("legal are 1, 2, 4, 8"))));
+  EXPECT_THAT(limited([](R& r) { r.ties_over_stages = false; }),
+              ElementsAre(HasSubstr("mesh.pp_size: 3, but thing does not tie input and output table")));
+  EXPECT_THAT(
+      limited([](R& r) { r.replicates_unsharded = false; }),
+      ElementsAre(HasSubstr("mesh.dp_replicate_size: 2, but thing replicates beside tp or cp only with")));
+  EXPECT_THAT(limited([](R& r) { r.most_zero = 2; }), ElementsAre("shard.zero: 3, but thing has at most 2"));
+  EXPECT_THAT(limited([](R& r) { r.most_zero_staged = 1; }),
+              ElementsAre("shard.zero: 3 with mesh.pp_size 3, but with pipeline stages thing has at most 1"));
+  EXPECT_THAT(
+      limited([](R& r) { r.most_zero_experts = 2; }),
+      ElementsAre("shard.zero: 3 with mesh.ep_size 2 and mesh.tp_size 4, but with both thing has at most 2"));
+  EXPECT_EQ(limited([](R& r) { r.has_pipeline = r.has_context = r.ties_over_stages = false; }).size(), 3u);
+}
+
+TEST(Rules, LegalMeansNothingIsBroken) {
+  for (std::int64_t tp = 1; tp <= 12; ++tp) {
+    for (std::int64_t pp = 1; pp <= 6; ++pp) {
+      RuleInput input = heads(12, 4, tp);
+      input.mesh.pp = pp;
+      input.layers = 5;
+      EXPECT_EQ(is_legal(input), broken_rules(input).empty()) << tp << "," << pp;
+    }
+  }
+}
+
 TEST(Rules, InputOfAModel) {
   model::ModelSpec spec;
   spec.vocab = 257;
@@ -324,6 +411,20 @@ TEST(Rules, InputOfAModel) {
   ASSERT_EQ(broken.size(), 2u);
   EXPECT_THAT(broken[0], HasSubstr("mesh.tp_size: 3 neither divides the 2 KV heads"));
   EXPECT_THAT(broken[1], HasSubstr("mesh.pp_size: 6"));
+}
+
+TEST(Rules, InputOfAModelWithLatentAttentionAndExperts) {
+  model::ModelSpec spec;
+  spec.heads = 128;
+  spec.kv_heads = 1;  // no matter: keys and values come out of the latent for every query head
+  spec.latent = model::LatentAttention{};
+  spec.experts = model::Experts{.count = 256, .per_token = 8, .ffn = 2048};
+  spec.tied = true;
+  EXPECT_THAT(broken_rules(rule_input(spec, {.tp = 64, .ep = 64})), IsEmpty());
+  EXPECT_THAT(broken_rules(rule_input(spec, {.tp = 48, .ep = 3})),
+              ElementsAre(HasSubstr("128 query heads"), HasSubstr("128 KV heads"), HasSubstr("256 experts")));
+  EXPECT_EQ(rule_input(spec, {}).expert_ffn, 2048);
+  EXPECT_TRUE(rule_input(spec, {}).tied);
 }
 
 }  // namespace

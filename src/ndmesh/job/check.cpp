@@ -24,7 +24,6 @@ class Check {
     check_axes();
     check_model();
     check_keys();
-    check_shard();
     check_window();
     check_data();
     problems_.raise();
@@ -36,6 +35,7 @@ class Check {
     input.global_batch = job_.batch.global;
     input.micro_batch = job_.batch.micro;
     input.seq_len = job_.batch.seq_len;
+    input.zero = job_.shard.zero;
     input.context =
         job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
     problems_.add_all(mesh::broken_rules(input));
@@ -73,8 +73,8 @@ class Check {
 
   void refuse_model(bool has, const std::string& what) {
     if (has) {
-      problems_.add(fmt::format("model: {} (model_type {}) {} not built yet for running", what,
-                                model_.family, what.ends_with('s') ? "are" : "is"));
+      problems_.add(fmt::format("model: {} (model_type {}) {} not built yet for running", what, model_.family,
+                                what.ends_with('s') ? "are" : "is"));
     }
   }
 
@@ -107,15 +107,6 @@ class Check {
     if (size > 1) {
       problems_.add(
           fmt::format("{} is {}: {} is not built yet for running; allowed: 1", key, size, strategy));
-    }
-  }
-
-  void check_shard() {
-    if (job_.shard.zero == 0 && job_.mesh.dp_shard > 1) {
-      problems_.add(
-          fmt::format("shard.zero is 0, but mesh.dp_shard_size is {}; allowed: shard.zero 3, or "
-                      "mesh.dp_replicate_size {} for whole copies",
-                      job_.mesh.dp_shard, job_.mesh.dp_replicate * job_.mesh.dp_shard));
     }
   }
 

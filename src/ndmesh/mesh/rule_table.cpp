@@ -1,92 +1,14 @@
 #include "ndmesh/mesh/rule_table.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <limits>
+#include "ndmesh/mesh/rule_messages.h"
 
 namespace ndmesh::mesh {
 namespace {
 
-std::int64_t batch_ranks(const RuleInput& in) {
-  return in.mesh.dp_replicate * in.mesh.dp_shard;
-}
-
-/// "mesh.tp_size 2 x mesh.pp_size 3": the axes larger than 1.
-std::string product_text(const MeshSizes& sizes) {
-  std::vector<std::string> factors;
-  for (const Axis axis : all_axes) {
-    if (sizes.size(axis) > 1)
-      factors.push_back(fmt::format("mesh.{}_size {}", name_of(axis), sizes.size(axis)));
-  }
-  return factors.empty() ? "1" : fmt::format("{}", fmt::join(factors, " x "));
-}
-
-/// "46 or 69": the multiples on both sides of `value`, the upper one only up to `most`.
-std::string nearest_multiples(std::int64_t value, std::int64_t multiple,
-                              std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  const std::int64_t lower = value / multiple * multiple;
-  const std::int64_t upper = lower + multiple;
-  if (lower == 0 && upper > most) return "none";
-  if (lower == 0) return fmt::format("{}", upper);
-  return upper > most ? fmt::format("{}", lower) : fmt::format("{} or {}", lower, upper);
-}
-
-// World
-
-std::string world_message(const RuleInput& in) {
-  const std::int64_t product = in.mesh.world();
-  std::vector<std::string> fixes;
-  for (const Axis axis : all_axes) {
-    const std::int64_t others = product / in.mesh.size(axis);
-    if (*in.world % others == 0)
-      fixes.push_back(fmt::format("mesh.{}_size {}", name_of(axis), *in.world / others));
-  }
-  std::string text =
-      fmt::format("mesh: {} = {} ranks, but the run has {}", product_text(in.mesh), product, *in.world);
-  if (!fixes.empty()) text += fmt::format("; any one of these fits: {}", fmt::join(fixes, ", "));
-  if (in.mesh.ep > 1 && product * in.mesh.ep == *in.world) {
-    text += fmt::format("; mesh.ep_size {} regroups ranks and is no factor of their number", in.mesh.ep);
-  }
-  return text;
-}
-
-// Model and tensor parallelism
-
-std::string tp_fixes(const RuleInput& in) {
-  const std::vector<std::int64_t> legal =
-      legal_tp_sizes(in.heads, in.kv_heads > 0 ? in.kv_heads : in.heads, true);
-  if (legal.empty()) return "no size is legal";
-  const std::string text = fmt::format("legal are {}", fmt::join(legal, ", "));
-  if (in.mesh.world() > max_world) return text;
-  for (auto tp = legal.rbegin(); tp != legal.rend(); ++tp) {
-    const std::int64_t pp = in.mesh.pp * (in.mesh.tp / *tp);
-    if (in.mesh.tp % *tp == 0 && pp <= in.layers) {
-      return fmt::format("{}; on the same ranks mesh.tp_size {} with mesh.pp_size {}", text, *tp, pp);
-    }
-  }
-  return text;
-}
-
-std::string heads_message(const RuleInput& in) {
-  return fmt::format("mesh.tp_size: {} does not divide the {} query heads (num_attention_heads); {}",
-                     in.mesh.tp, in.heads, tp_fixes(in));
-}
-
 bool kv_heads_hold(const RuleInput& in) {
   return in.kv_heads % in.mesh.tp == 0 || in.mesh.tp % in.kv_heads == 0;
-}
-
-std::string kv_heads_message(const RuleInput& in) {
-  return fmt::format(
-      "mesh.tp_size: {} neither divides the {} KV heads (num_key_value_heads) nor is a multiple of them; {}",
-      in.mesh.tp, in.kv_heads, tp_fixes(in));
-}
-
-// Context parallelism
-
-std::int64_t local_kv_heads(const RuleInput& in) {
-  return in.kv_heads > in.mesh.tp ? in.kv_heads / in.mesh.tp : 1;
 }
 
 bool context_heads_apply(const RuleInput& in) {
@@ -100,102 +22,20 @@ bool context_heads_hold(const RuleInput& in) {
          (kv_heads % in.mesh.cp == 0 || in.mesh.cp % kv_heads == 0);
 }
 
-std::string context_heads_message(const RuleInput& in) {
-  const std::int64_t heads = in.heads / in.mesh.tp;
-  return fmt::format("mesh.cp_size: {} cannot split the {} query and {} KV heads of a tp rank; legal are {}",
-                     in.mesh.cp, heads, local_kv_heads(in),
-                     fmt::join(legal_tp_sizes(heads, local_kv_heads(in), true), ", "));
-}
-
-std::string sequence_message(const RuleInput& in) {
-  const std::int64_t multiple = sequence_multiple(in.mesh, in.context);
-  std::vector<std::string> factors;
-  if (in.mesh.tp > 1) factors.push_back(fmt::format("mesh.tp_size {}", in.mesh.tp));
-  if (in.mesh.cp > 1) {
-    const bool balanced = in.context == ContextSplit::sequence;
-    factors.push_back(fmt::format("{}mesh.cp_size {}", balanced ? "2 x " : "", in.mesh.cp));
-  }
-  const std::int64_t most =
-      in.max_positions > 0 ? in.max_positions : std::numeric_limits<std::int64_t>::max();
-  return fmt::format("batch.seq_len: {} is not a multiple of {} ({}); nearest: {}", in.seq_len, multiple,
-                     fmt::join(factors, " x "), nearest_multiples(in.seq_len, multiple, most));
-}
-
-// Experts
-
-std::string dense_message(const RuleInput& in) {
-  return fmt::format(
-      "mesh.ep_size {} and mesh.etp_size {}: the model is dense, it has no experts to place; both must be 1",
-      in.mesh.ep, in.mesh.etp);
-}
-
-std::string legal_ep_sizes(const RuleInput& in) {
-  std::vector<std::int64_t> legal;
-  for (std::int64_t ep = 1; ep <= in.experts; ++ep) {
-    const bool fits =
-        in.mesh.stage_ranks() % in.mesh.etp == 0 && in.mesh.stage_ranks() / in.mesh.etp % ep == 0;
-    if (in.experts % ep == 0 && fits) legal.push_back(ep);
-  }
-  if (legal.empty()) return fmt::format("none is legal with mesh.etp_size {}", in.mesh.etp);
-  return fmt::format("legal are {}", fmt::join(legal, ", "));
-}
-
-std::string experts_message(const RuleInput& in) {
-  return fmt::format("mesh.ep_size: {} does not divide the {} experts; {}", in.mesh.ep, in.experts,
-                     legal_ep_sizes(in));
-}
-
 bool expert_ranks_hold(const RuleInput& in) {
   const std::int64_t ranks = in.mesh.stage_ranks();
   return ranks % in.mesh.ep == 0 && ranks / in.mesh.ep % in.mesh.etp == 0;
 }
 
-std::string expert_ranks_message(const RuleInput& in) {
-  return fmt::format(
-      "mesh.ep_size {} x mesh.etp_size {} does not divide dp_replicate x dp_shard x cp x tp = {}, whose "
-      "ranks it regroups; {}",
-      in.mesh.ep, in.mesh.etp, in.mesh.stage_ranks(), legal_ep_sizes(in));
+bool expert_runtime_holds(const RuleInput& in) {
+  if (!in.runtime.has_experts) return in.mesh.ep == 1 && in.mesh.etp == 1;
+  return in.runtime.cuts_experts_freely || in.mesh.etp == 1 || in.mesh.etp == in.mesh.tp;
 }
 
-// Batch and pipeline
-
-std::string batch_message(const RuleInput& in) {
-  const std::int64_t unit = in.micro_batch * batch_ranks(in);
-  return fmt::format(
-      "batch.global: {} is not a multiple of {} = batch.micro {} x {} batch ranks (mesh.dp_replicate_size {} "
-      "x "
-      "mesh.dp_shard_size {}); nearest: {}",
-      in.global_batch, unit, in.micro_batch, batch_ranks(in), in.mesh.dp_replicate, in.mesh.dp_shard,
-      nearest_multiples(in.global_batch, unit));
-}
-
-std::string stages_message(const RuleInput& in) {
-  if (in.chunks == 1) {
-    return fmt::format("mesh.pp_size: {} stages for {} layers (num_hidden_layers); allowed are 1 to {}",
-                       in.mesh.pp, in.layers, in.layers);
-  }
-  return fmt::format(
-      "mesh.pp_size: {} ranks with {} chunks each are {} stages for {} layers (num_hidden_layers); allowed "
-      "are at most {} stages",
-      in.mesh.pp, in.chunks, in.mesh.pp * in.chunks, in.layers, in.layers);
-}
-
-std::string interleaving_message(const RuleInput& in) {
-  const std::int64_t asked = micro_batches(in).value();
-  std::vector<std::int64_t> nearest;
-  for (const std::int64_t direction : {-1, 1}) {
-    std::int64_t count = asked + direction;
-    while (count > 0 && !interleaves(count, in.mesh.pp, in.interleaving)) count += direction;
-    if (count > 0) nearest.push_back(count * in.micro_batch * batch_ranks(in));
-  }
-  const bool classic = in.interleaving == Interleaving::classic;
-  return fmt::format(
-      "batch.global: {} makes {} micro-batches, which interleaved chunks cannot deal out: they need {}; "
-      "nearest: {}",
-      in.global_batch, asked,
-      classic ? fmt::format("a multiple of mesh.pp_size {}", in.mesh.pp)
-              : fmt::format("equal rounds of at least mesh.pp_size {}", in.mesh.pp),
-      fmt::join(nearest, " or "));
+bool zero_holds(const RuleInput& in) {
+  const RuntimeLimits& runtime = in.runtime;
+  return *in.zero <= runtime.most_zero && (in.mesh.pp == 1 || *in.zero <= runtime.most_zero_staged) &&
+         (in.mesh.ep == 1 || in.mesh.tp == 1 || *in.zero <= runtime.most_zero_experts);
 }
 
 using In = const RuleInput&;
@@ -281,6 +121,86 @@ constexpr RuleEntry table[] = {
      },
      [](In in) { return interleaves(*micro_batches(in), in.mesh.pp, in.interleaving); },
      interleaving_message},
+    {{"hidden width", "tp is at most the hidden size"},
+     [](In in) { return in.hidden > 0; },
+     [](In in) { return in.mesh.tp <= in.hidden; },
+     [](In in) {
+       return fmt::format("mesh.tp_size: {} ranks for a hidden size (hidden_size) of {}; at most {}",
+                          in.mesh.tp, in.hidden, in.hidden);
+     }},
+    {{"expert width", "etp is at most the width of an expert"},
+     [](In in) { return in.experts > 0 && in.expert_ffn > 0; },
+     [](In in) { return in.mesh.etp <= in.expert_ffn; },
+     [](In in) {
+       return fmt::format(
+           "mesh.etp_size: {} ranks for an expert width (moe_intermediate_size) of {}; at most {}",
+           in.mesh.etp, in.expert_ffn, in.expert_ffn);
+     }},
+    {{"sharding", "with shard.zero 0 dp_shard is 1: whole copies are dp_replicate's"},
+     [](In in) { return in.zero.has_value(); },
+     [](In in) { return *in.zero > 0 || in.mesh.dp_shard == 1; },
+     [](In in) {
+       return fmt::format(
+           "shard.zero is 0, but mesh.dp_shard_size is {}; allowed: shard.zero 1 to 3, or "
+           "mesh.dp_replicate_size {} "
+           "for whole copies",
+           in.mesh.dp_shard, in.mesh.dp_replicate * in.mesh.dp_shard);
+     }},
+
+    // What the target runtime can do
+    {{"runtime: pipeline", "the runtime has pipeline stages, or pp is 1"},
+     [](In) { return true; },
+     [](In in) { return in.runtime.has_pipeline || in.mesh.pp == 1; },
+     [](In in) { return runtime_message(in, Axis::pp, "has no pipeline stages; allowed: 1"); }},
+    {{"runtime: context", "the runtime has context parallelism, or cp is 1"},
+     [](In) { return true; },
+     [](In in) { return in.runtime.has_context || in.mesh.cp == 1; },
+     [](In in) { return runtime_message(in, Axis::cp, "has no context parallelism; allowed: 1"); }},
+    {{"runtime: experts", "the runtime has expert parallelism of that kind, or ep and etp are 1"},
+     [](In in) { return in.experts > 0; },
+     expert_runtime_holds,
+     expert_runtime_message},
+    {{"runtime: KV heads", "tp divides the KV heads where the runtime does not let ranks share one"},
+     [](In in) { return in.kv_heads > 0 && !in.runtime.shares_kv_heads && kv_heads_hold(in); },
+     [](In in) { return in.kv_heads % in.mesh.tp == 0; },
+     [](In in) {
+       return runtime_message(in, Axis::tp,
+                              fmt::format("does not share the {} KV heads (num_key_value_heads) among "
+                                          "more ranks; allowed are their divisors",
+                                          in.kv_heads));
+     }},
+    {{"runtime: equal parts", "tp divides hidden and feed-forward width where the runtime cuts equally only"},
+     [](In in) { return !in.runtime.cuts_unequally; },
+     [](In in) {
+       return in.hidden % in.mesh.tp == 0 && in.ffn % in.mesh.tp == 0 &&
+              (in.runtime.pads_vocabulary || in.vocab % in.mesh.tp == 0);
+     },
+     equal_parts_message},
+    {{"runtime: equal stages", "pp x chunks divides the layers where the runtime needs equal stages"},
+     [](In in) {
+       return !in.runtime.has_unequal_stages && in.layers > 0 && in.mesh.pp <= in.layers / in.chunks;
+     },
+     [](In in) { return in.layers % (in.mesh.pp * in.chunks) == 0; },
+     equal_stages_message},
+    {{"runtime: tied tables", "pp is 1 for a tied model where the runtime does not tie over stages"},
+     [](In in) { return in.tied && !in.runtime.ties_over_stages; },
+     [](In in) { return in.mesh.pp == 1; },
+     [](In in) {
+       return runtime_message(in, Axis::pp,
+                              "does not tie input and output table (tie_word_embeddings) over "
+                              "stages; allowed: 1");
+     }},
+    {{"runtime: replicas", "dp_replicate with tp or cp needs dp_shard where the runtime asks for it"},
+     [](In in) { return !in.runtime.replicates_unsharded && (in.mesh.tp > 1 || in.mesh.cp > 1); },
+     [](In in) { return in.mesh.dp_replicate == 1 || in.mesh.dp_shard > 1; },
+     [](In in) {
+       return runtime_message(in, Axis::dp_replicate,
+                              "replicates beside tp or cp only with mesh.dp_shard_size above 1");
+     }},
+    {{"runtime: zero", "shard.zero is what the runtime has, alone, with pipeline stages, with ep and tp"},
+     [](In in) { return in.zero.has_value(); },
+     zero_holds,
+     zero_message},
 };
 
 }  // namespace

@@ -58,9 +58,14 @@ void note_pipeline(const RuleInput& in, std::vector<std::string>& notes) {
 RuleInput rule_input(const model::ModelSpec& spec, const MeshSizes& mesh) {
   RuleInput input;
   input.heads = spec.heads;
-  input.kv_heads = spec.kv_heads;
+  // The keys and values of latent attention come out of the latent for every query head.
+  input.kv_heads = spec.latent ? spec.heads : spec.kv_heads;
   input.vocab = spec.vocab;
+  input.hidden = spec.hidden;
   input.ffn = spec.ffn;
+  input.experts = spec.experts ? spec.experts->count : 0;
+  input.expert_ffn = spec.experts ? spec.experts->ffn : 0;
+  input.tied = spec.tied;
   input.layers = spec.layers;
   input.max_positions = spec.max_positions;
   input.experts = spec.experts ? spec.experts->count : 0;
@@ -84,6 +89,12 @@ std::vector<std::string> broken_rules(const RuleInput& input) {
     if (entry.applies(in) && !entry.holds(in)) broken.push_back(entry.message(in));
   }
   return broken;
+}
+
+bool is_legal(const RuleInput& input) {
+  const auto table = rule_table();
+  return std::all_of(table.begin(), table.end(),
+                     [&](const RuleEntry& entry) { return !entry.applies(input) || entry.holds(input); });
 }
 
 std::vector<std::string> rule_notes(const RuleInput& input) {
