@@ -68,7 +68,6 @@ RuleInput rule_input(const model::ModelSpec& spec, const MeshSizes& mesh) {
   input.tied = spec.tied;
   input.layers = spec.layers;
   input.max_positions = spec.max_positions;
-  input.experts = spec.experts ? spec.experts->count : 0;
   input.mesh = mesh;
   return input;
 }
