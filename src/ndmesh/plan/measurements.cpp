@@ -12,6 +12,7 @@
 #include "ndmesh/plan/measured_model.h"
 #include "ndmesh/plan/measured_run.h"
 #include "ndmesh/plan/measured_setup.h"
+#include "ndmesh/plan/measured_time.h"
 #include "ndmesh/plan/vtrain_table.h"
 
 namespace ndmesh::plan {
@@ -66,6 +67,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   problem.cluster = measured_cluster(row);
   const std::string runtime = measured_runtime(row);
   problem.profile = profile(runtime);
+  problem.profile.time = measured_time(row, problem.profile.time);
   problem.context = context_kind(row, runtime);
   problem.seq_len = row.whole("seq_len").value_or(1);
   problem.global_batch = row.whole("global_batch").value_or(1);

@@ -7,6 +7,7 @@
 #include "ndmesh/base/text.h"
 #include "ndmesh/mesh/rules.h"
 #include "ndmesh/plan/measured_row.h"
+#include "ndmesh/plan/measured_time.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -79,6 +80,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   problem.model = gpt(row);
   problem.cluster = a100_nodes(row, devices);
   problem.profile = profile("megatron");
+  problem.profile.time = vtrain_time();
   problem.seq_len = row.needed("seq_len");
   problem.global_batch = row.needed("global_batch");
   result.candidate = candidate_of(row, devices);
