@@ -1,4 +1,4 @@
-#include "ndmesh/cluster/cluster.h"
+#include "ndmesh/cluster/device.h"
 
 namespace ndmesh::cluster {
 
