@@ -132,11 +132,6 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-bool interleaves(std::int64_t micro_batches, std::int64_t pp, Interleaving interleaving) {
-  if (interleaving == Interleaving::classic) return micro_batches % pp == 0;
-  return micro_batches % std::max<std::int64_t>(1, micro_batches / pp) == 0;
-}
-
 double pipeline_bubble(std::int64_t pp, std::int64_t micro_batches) {
   return static_cast<double>(pp - 1) / static_cast<double>(micro_batches + pp - 1);
 }

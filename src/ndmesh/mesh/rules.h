@@ -8,15 +8,15 @@
 
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
+#include "ndmesh/schedule/interleaving.h"
 
 namespace ndmesh::mesh {
 
+using schedule::Interleaving;
+using schedule::interleaves;
+
 /// What cp divides inside attention: the sequence (ring, all-gather) or, by all-to-all, the heads.
 enum class ContextSplit { sequence, heads };
-
-/// How micro-batches are dealt out when a rank has several chunks: in rounds of pp (classic), or in equal
-/// rounds of at least pp (flexible).
-enum class Interleaving { classic, flexible };
 
 /// What the runtime that a mesh is meant for (plan.runtime) can do. The defaults refuse nothing.
 struct RuntimeLimits {
@@ -101,10 +101,6 @@ std::int64_t sequence_multiple(const MeshSizes& mesh, ContextSplit context);
 
 /// The least multiple of `multiple` that is not below `value`.
 std::int64_t round_up(std::int64_t value, std::int64_t multiple);
-
-/// Whether interleaved chunks can deal out `micro_batches`: a multiple of pp (classic), or of the number of
-/// rounds, max(1, micro_batches / pp) (flexible).
-bool interleaves(std::int64_t micro_batches, std::int64_t pp, Interleaving interleaving);
 
 /// Share of a step in which a pipeline of equal stages waits: (pp - 1) / (micro_batches + pp - 1).
 double pipeline_bubble(std::int64_t pp, std::int64_t micro_batches);

@@ -9,6 +9,7 @@
 #include "ndmesh/plan/data_time.h"
 #include "ndmesh/plan/groups.h"
 #include "ndmesh/plan/stage_work.h"
+#include "ndmesh/schedule/simulate.h"
 
 namespace ndmesh::plan {
 namespace {

@@ -1,0 +1,233 @@
+#include "ndmesh/schedule/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <stdexcept>
+#include <tuple>
+
+#include "ndmesh/base/error.h"
+#include "schedule/support.h"
+
+namespace ndmesh::schedule {
+namespace {
+
+/// Executes the actions of a schedule one by one, as they are written, with a table of what has arrived where:
+/// nothing of the order, the costs or the placement that the simulation prepares.
+class EventLoop {
+ public:
+  EventLoop(const Schedule& schedule, const std::vector<StageSeconds>& stages)
+      : schedule_(schedule), stages_(stages), next_(schedule.ranks.size(), 0), free_(next_.size(), 0.0) {}
+
+  double seconds() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < next_.size(); ++rank) {
+        while (next_[rank] < schedule_.ranks[rank].size() && perform(rank)) {
+          ++next_[rank];
+          moved = true;
+        }
+      }
+    }
+    for (std::size_t rank = 0; rank < next_.size(); ++rank)
+      EXPECT_EQ(next_[rank], schedule_.ranks[rank].size()) << "rank " << rank << " is stuck";
+    return *std::max_element(free_.begin(), free_.end());
+  }
+
+ private:
+  using Key = std::tuple<bool, std::size_t, int>;  // forward, stage that waits, micro-batch
+
+  std::size_t stage_of(std::size_t rank, int chunk) const {
+    const auto ranks = static_cast<std::size_t>(schedule_.shape.ranks);
+    if (schedule_.shape.kind == Kind::zb_v && chunk == 1) return 2 * ranks - rank - 1;
+    return static_cast<std::size_t>(chunk) * ranks + rank;
+  }
+
+  bool perform(std::size_t rank) {
+    const Action& action = schedule_.ranks[rank][next_[rank]];
+    const std::size_t stage = stage_of(rank, action.chunk);
+    const StageSeconds& costs = stages_[stage];
+    const std::size_t last = stages_.size() - 1;
+    const int m = action.micro_batch;
+    switch (action.kind) {
+      case ActionKind::forward:
+        if (stage > 0 && !wait(rank, {true, stage, m})) return false;
+        free_[rank] += costs.forward;
+        if (stage < last) arrived_[{true, stage + 1, m}] = free_[rank];
+        return true;
+      case ActionKind::backward:
+      case ActionKind::input_grad:
+        if (stage < last && !wait(rank, {false, stage, m})) return false;
+        free_[rank] += costs.input_grad + (action.kind == ActionKind::backward ? costs.weight_grad : 0);
+        if (stage > 0) arrived_[{false, stage - 1, m}] = free_[rank];
+        return true;
+      case ActionKind::weight_grad:
+        free_[rank] += costs.weight_grad;
+        return true;
+      case ActionKind::send_forward:
+        sent_[{true, stage + 1, m}] = true;
+        arrived_.at({true, stage + 1, m}) += costs.send;
+        return true;
+      case ActionKind::send_backward:
+        sent_[{false, stage - 1, m}] = true;
+        arrived_.at({false, stage - 1, m}) += stages_[stage - 1].send;
+        return true;
+      case ActionKind::receive_forward:
+        return sent_.count({true, stage, m}) == 1;
+      case ActionKind::receive_backward:
+        return sent_.count({false, stage, m}) == 1;
+      default:
+        return action.kind == ActionKind::optimizer;
+    }
+  }
+
+  bool wait(std::size_t rank, const Key& key) {
+    const auto found = arrived_.find(key);
+    if (found == arrived_.end()) return false;
+    free_[rank] = std::max(free_[rank], found->second);
+    return true;
+  }
+
+  const Schedule& schedule_;
+  const std::vector<StageSeconds>& stages_;
+  std::vector<std::size_t> next_;
+  std::vector<double> free_;
+  std::map<Key, double> arrived_;
+  std::map<Key, bool> sent_;
+};
+
+double simulated_bubble(const Shape& shape, const StageSeconds& seconds) {
+  return simulate(shape, equal_stages(shape, seconds)).bubble();
+}
+
+TEST(Simulate, EqualsAnEventLoopOverTheActions) {
+  std::mt19937 random(1);
+  for (const Shape& shape : small_shapes(6, 13)) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    const std::vector<StageSeconds> stages = random_stages(shape, random);
+    const double seconds = EventLoop(make_schedule(shape), stages).seconds();
+    EXPECT_NEAR(simulate(shape, stages).seconds, seconds, 1e-12 * seconds);
+  }
+}
+
+TEST(Simulate, BubblesOfEqualStagesAreThePublishedOnes) {
+  for (std::int64_t p = 1; p <= 16; ++p) {
+    const auto ranks = static_cast<double>(p);
+    for (const std::int64_t m : {1, 2, 7, 16, 50}) {
+      const double share = (ranks - 1) / (static_cast<double>(m) + ranks - 1);
+      EXPECT_NEAR(simulated_bubble({Kind::gpipe, p, 1, m}, {1, 0.7, 0.6, 0}), share, 1e-12);
+      EXPECT_NEAR(simulated_bubble({Kind::one_f_one_b, p, 1, m}, {1, 0.7, 0.6, 0}), share, 1e-12);
+    }
+  }
+  // Narayanan et al. 2021: 1 / v of the waiting.
+  for (const std::int64_t p : {2, 4, 8}) {
+    for (const std::int64_t v : {2, 3, 4}) {
+      const auto passes = static_cast<double>(v * 3 * p), ranks = static_cast<double>(p);
+      EXPECT_NEAR(simulated_bubble({Kind::interleaved, p, v, 3 * p}, {1, 1.5, 0.5, 0}),
+                  (ranks - 1) / (passes + ranks - 1), 1e-12);
+    }
+  }
+}
+
+TEST(Simulate, ZeroBubbleSchedulesWaitAsPublished) {
+  for (std::int64_t p = 2; p <= 12; ++p) {
+    const auto ranks = static_cast<double>(p);
+    // Qi et al. 2023, ZB-H1: (p - 1) (F + I - W).
+    const StageSeconds h1 = {1.0, 0.9, 0.5, 0};
+    const Shape shape = {Kind::zb_h1, p, 1, 2 * p};
+    EXPECT_NEAR(simulate(shape, equal_stages(shape, h1)).seconds,
+                static_cast<double>(2 * p) * 2.4 + (ranks - 1) * (1.0 + 0.9 - 0.5), 1e-9);
+    // ZB-V with F = I = W: no rank waits between its first and last pass; rank r begins r forwards late.
+    const Shape v = {Kind::zb_v, p, 2, 2 * p};
+    EXPECT_NEAR(simulate(v, equal_stages(v, {1, 1, 1, 0})).seconds,
+                static_cast<double>(2 * p) * 6 + ranks - 1, 1e-9);
+  }
+}
+
+TEST(Simulate, WithOneRankNothingWaits) {
+  for (const Kind kind : all_kinds) {
+    const Shape shape = {kind, 1, 1, 5};
+    const Simulation simulation = simulate(shape, equal_stages(shape, {1, 2, 3, 4}));
+    EXPECT_DOUBLE_EQ(simulation.seconds, 30);
+    EXPECT_DOUBLE_EQ(simulation.bubble(), 0);
+  }
+  EXPECT_EQ(simulate({Kind::gpipe, 2, 1, 2}, equal_stages({Kind::gpipe, 2, 1, 2}, {})).bubble(), 0);
+}
+
+TEST(Simulate, NeverFasterWithMoreToDo) {
+  std::mt19937 random(2);
+  for (const Shape& shape : small_shapes(5, 9)) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    std::vector<StageSeconds> stages = random_stages(shape, random);
+    const double seconds = simulate(shape, stages).seconds;
+    Shape more = shape;
+    do ++more.micro_batches;
+    while (!problems_of(more).empty());
+    EXPECT_GE(simulate(more, stages).seconds, seconds);
+    StageSeconds& slower = stages[random() % stages.size()];
+    double* const parts[] = {&slower.forward, &slower.input_grad, &slower.weight_grad, &slower.send};
+    *parts[random() % 4] += 0.5;
+    EXPECT_GE(simulate(shape, stages).seconds, seconds * (1 - 1e-12));
+  }
+}
+
+TEST(Simulate, IntervalsAreThePassesOfEachRankInOrder) {
+  std::mt19937 random(3);
+  for (const Shape& shape : small_shapes(4, 6)) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    const Simulation simulation = simulate(shape, random_stages(shape, random), true);
+    std::vector<double> busy(simulation.busy.size(), 0), last(simulation.busy.size(), 0);
+    for (const Interval& interval : simulation.intervals) {
+      const auto rank = static_cast<std::size_t>(interval.rank);
+      EXPECT_GE(interval.start, last[rank]);
+      last[rank] = interval.end;
+      busy[rank] += interval.end - interval.start;
+    }
+    EXPECT_EQ(*std::max_element(last.begin(), last.end()), simulation.seconds);
+    for (std::size_t rank = 0; rank < busy.size(); ++rank)
+      EXPECT_NEAR(busy[rank], simulation.busy[rank], 1e-12 * busy[rank]);
+  }
+}
+
+TEST(Simulate, RefusesWhatIsNoSchedule) {
+  EXPECT_THROW(simulate({Kind::interleaved, 4, 2, 11}, std::vector<StageSeconds>(8)), RequestError);
+  EXPECT_THROW(simulate({Kind::gpipe, 4, 1, 8}, std::vector<StageSeconds>(3)), std::invalid_argument);
+  EXPECT_THROW(least_seconds({Kind::gpipe, 4, 1, 8}, std::vector<StageSeconds>(5)), std::invalid_argument);
+}
+
+TEST(LeastSeconds, IsNeverAboveTheSimulation) {
+  std::mt19937 random(4);
+  for (const Shape& shape : small_shapes(7, 16)) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    const std::vector<StageSeconds> stages = random_stages(shape, random);
+    const double seconds = simulate(shape, stages).seconds;
+    EXPECT_LE(least_seconds(shape, stages), seconds * (1 + 1e-12));
+    if (shape.kind == Kind::gpipe) {
+      EXPECT_NEAR(least_seconds(shape, stages), seconds, 1e-12 * seconds);
+    }
+  }
+}
+
+TEST(LeastSeconds, IsExactForEqualStagesAndFreeTransfers) {
+  const StageSeconds seconds = {1, 1, 1, 0};
+  for (const Shape& shape : {Shape{Kind::gpipe, 8, 1, 32}, Shape{Kind::one_f_one_b, 8, 1, 32},
+                             Shape{Kind::one_f_one_b, 8, 1, 3}, Shape{Kind::zb_h1, 8, 1, 32}}) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    EXPECT_DOUBLE_EQ(least_seconds(shape, equal_stages(shape, seconds)),
+                     simulate(shape, equal_stages(shape, seconds)).seconds);
+  }
+}
+
+TEST(Timeline, ShowsWhoDoesWhatWhen) {
+  const Shape shape = {Kind::gpipe, 2, 1, 2};
+  const Simulation simulation = simulate(shape, equal_stages(shape, {1, 1, 1, 0}), true);
+  EXPECT_EQ(timeline(simulation, shape, 9), "01...aabb\n.01aabb..\n");
+  const Shape split = {Kind::zb_h1, 2, 1, 2};
+  EXPECT_EQ(timeline(simulate(split, equal_stages(split, {1, 1, 1, 0}), true), split, 7),
+            "01.aAbB\n.0a1bAB\n");
+}
+
+}  // namespace
+}  // namespace ndmesh::schedule
