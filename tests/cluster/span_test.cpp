@@ -66,6 +66,7 @@ TEST(Span, StridedGroupsCrossEarlier) {
   EXPECT_EQ(span_of(cluster, {{4, 2}}).level, 0U);
   // tp and pp together, dp between them.
   EXPECT_THAT(span_of(cluster, {{2, 1}, {4, 8}}).members, ElementsAre(2, 8));
+  EXPECT_THAT(span_of(cluster, {{4, 8}, {2, 1}}).members, ElementsAre(2, 8));
 }
 
 TEST(Span, AGroupThatDoesNotDivideTheNodeIsAsSlowAsItsSmallestPart) {

@@ -67,9 +67,10 @@ struct Span {
   std::vector<std::int64_t> domains;  ///< by level, descending; the last is 1
 };
 
-/// The span of the groups with `extents` in a world that fills the cluster from device 0. Any sizes: domains
-/// need not be powers of two. The groups are those of a mesh: strides ascend, each a multiple of the extent before
-/// (size * stride), and at least one group fits into the cluster (std::invalid_argument).
+/// The span of the groups with `extents`, in any order, in a world that fills the cluster from device 0. Any sizes:
+/// domains need not be powers of two. The groups are those of a mesh: by ascending stride, each stride is a multiple
+/// of the extent before (size * stride), and at least one group fits into the cluster (std::invalid_argument).
+/// Counts without visiting ranks where sizes divide, and visits each rank once where they do not.
 Span span_of(const Cluster& cluster, const std::vector<Extent>& extents);
 
 /// A cluster from its short form ("8xH100-SXM", "64x8xH100-SXM"), a YAML mapping ({nodes: 64, node: 8xH100-SXM, nics: 8x400G,

@@ -60,15 +60,12 @@ double quantity_of(const YamlNode& node, Quantity quantity) {
   return parse_quantity(node.kind == YamlNode::Kind::scalar ? node.scalar : node.shown_value(), quantity);
 }
 
-/// Letters, digits, '-', '_', '.' and spaces.
+/// Printable ASCII.
 std::string name_of(const YamlNode& node) {
   const std::string text = text_of(node);
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.' || c == ' ';
-  };
-  if (text.empty() || text.size() > longest_name || !std::all_of(text.begin(), text.end(), plain)) {
-    refuse(node, fmt::format("1 to {} letters, digits, '-', '_', '.' and spaces", longest_name));
+  const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
+  if (text.empty() || text.size() > longest_name || !std::all_of(text.begin(), text.end(), printable)) {
+    refuse(node, fmt::format("1 to {} printable characters", longest_name));
   }
   return text;
 }

@@ -76,17 +76,20 @@ Reach enumerated_reach(const std::vector<Extent>& extents, std::int64_t domain, 
   return reach;
 }
 
-/// Extents of more than one rank; they must be those of a mesh that fits.
-std::vector<Extent> checked(const std::vector<Extent>& extents, std::int64_t world) {
-  std::vector<Extent> result;
+/// Extents of more than one rank, ascending; they must be those of a mesh that fits.
+std::vector<Extent> checked(std::vector<Extent> extents, std::int64_t world) {
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return a.stride < b.stride; });
   std::int64_t inner = 1;
+  std::vector<Extent> result;
   for (const Extent& extent : extents) {
+    if (extent.size == 1) continue;
     if (extent.size < 1 || extent.stride < inner || extent.stride % inner != 0 ||
         extent.size > world / extent.stride) {
       throw std::invalid_argument("extents of a group do not nest or do not fit the cluster");
     }
     inner = block_of(extent);
-    if (extent.size > 1) result.push_back(extent);
+    result.push_back(extent);
   }
   return result;
 }
