@@ -20,13 +20,6 @@ double real(std::int64_t value) {
   return static_cast<double>(value);
 }
 
-/// The rank that a stage runs on: in turn, or there and back for the V-shaped schedule.
-std::int64_t rank_of_stage(const schedule::Shape& shape, std::int64_t stage) {
-  const std::int64_t turn = stage % shape.ranks;
-  const bool back = shape.kind == schedule::Kind::zb_v && stage / shape.ranks == 1;
-  return back ? shape.ranks - 1 - turn : turn;
-}
-
 /// One pipeline rank of a candidate.
 struct RankTime {
   Work work;  ///< of all its chunks, one micro-batch
@@ -99,7 +92,7 @@ class TimeModel::State {
 
  private:
   layout::Range layers(const schedule::Shape& shape, std::int64_t stage) const {
-    return layout::stage_layers(problem_.model.layers, shape.ranks * shape.chunks, stage);
+    return layout::stage_layers(problem_.model.layers, shape.stages(), stage);
   }
   double send_seconds(const Candidate& candidate) const;
   RankTime rank_time(const Candidate& candidate, const DataGroups& groups, const Work& work) const;
@@ -169,7 +162,7 @@ std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate,
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   std::vector<Work> works(static_cast<std::size_t>(shape.ranks));
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    works[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))] += stages[stage];
+    works[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))] += stages[stage];
   }
   const DataGroups groups = data_groups(candidate, collectives_);
   std::vector<RankTime> ranks;
@@ -185,7 +178,7 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   const WorkTable& table = tables_.of(candidate);
   std::vector<Work> stages;
-  for (std::int64_t stage = 0; stage < shape.ranks * shape.chunks; ++stage) {
+  for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
     const layout::Range range = layers(shape, stage);
     stages.push_back(table.work(range.start, range.size));
   }
@@ -195,7 +188,7 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
   std::vector<schedule::StageSeconds> seconds;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const RankTime& rank =
-        ranks[static_cast<std::size_t>(rank_of_stage(shape, static_cast<std::int64_t>(stage)))];
+        ranks[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
     const double chunks = real(shape.chunks);
     const double slow_forward = rates_.overlap_slowdown * rank.data.gather_forward.hidden;
     const double slow_backward =
@@ -283,8 +276,8 @@ double TimeModel::State::least_seconds(const Candidate& candidate) {
   double first_rank = 0;
   double last_rank = 0;
   double held = 0;
-  for (std::int64_t stage = 0; stage < shape.ranks * shape.chunks; ++stage) {
-    const std::int64_t rank = rank_of_stage(shape, stage);
+  for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
+    const std::int64_t rank = shape.rank_of(stage);
     if (rank != 0 && rank != last) {
       continue;
     }
