@@ -36,7 +36,8 @@ TEST(SlowTransformers, ComputesTheSameLogitsFromWrittenFolders) {
   const train::ScratchFolder scratch;
   const std::string models = std::string(NDMESH_TEST_DATA) + "/oracle/";
   const char* python = std::getenv("NDMESH_PYTHON");
-  const auto script = std::filesystem::path(__FILE__).parent_path() / "transformers_logits.py";
+  const auto script =
+      std::filesystem::path(NDMESH_TEST_DATA).parent_path() / "serve" / "transformers_logits.py";
   std::string command = fmt::format("{} {}", python != nullptr ? python : "python3", script.string());
   const auto add = [&](const std::string& model, const std::string& name, DType dtype,
                        std::int64_t shard_bytes) {
