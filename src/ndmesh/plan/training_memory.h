@@ -16,9 +16,10 @@ struct StageBudget {
   std::int64_t rank = 0;   ///< of the mesh
   MemoryBytes at_peak;     ///< by category, at the instant when the sum is largest; headroom not counted
   MemoryBytes peaks;       ///< each category's own peak over a step
-  std::int64_t reserved =
-      0;  ///< what the allocator takes from the device for at_peak, and what lives outside
-          ///< it (context, communicator buffers): what must fit
+  /// What the allocator takes from the device for at_peak, and what lives outside it (context, communicator buffers): what
+  /// must fit.
+  std::int64_t reserved = 0;
+  std::int64_t outside = 0;     ///< the part of `reserved` that lives outside the allocator
   std::int64_t host_bytes = 0;  ///< host memory of this rank: offloaded states, pinned buffers
 };
 
@@ -33,6 +34,8 @@ class MemoryModel {
 
   /// One budget per pipeline rank.
   std::vector<StageBudget> budgets(const Candidate& candidate) const;
+  /// What one rank of the mesh needs, which is less than its stage's budget where shards are uneven.
+  StageBudget budget_of(const Candidate& candidate, std::int64_t rank) const;
   /// The one with the most reserved bytes.
   StageBudget worst(const Candidate& candidate) const;
   /// Never above worst().reserved, and much cheaper: states and one micro-batch.

@@ -1,0 +1,158 @@
+#include "ndmesh/plan/training_memory.h"
+
+#include <algorithm>
+
+#include "ndmesh/layout/layout.h"
+#include "ndmesh/plan/direct_mapped.h"
+#include "ndmesh/plan/stage_memory.h"
+
+namespace ndmesh::plan {
+namespace {
+
+/// More distinct (tp, cp, ...) than a search has in its inner loops.
+constexpr std::size_t places = 512;
+
+std::int64_t reserved_bytes(const MemoryProfile& profile, const MemoryBytes& bytes, std::int64_t outside) {
+  const std::int64_t kept = states_of(bytes);
+  const auto moving = static_cast<double>(bytes.total() - kept);
+  return kept + static_cast<std::int64_t>(moving * (1 + profile.fragmentation)) + outside;
+}
+
+}  // namespace
+
+class MemoryModel::State {
+ public:
+  explicit State(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
+    for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+      moe_before_.push_back(moe_before_.back() + (problem.model.is_moe(layer) ? 1 : 0));
+    }
+  }
+
+  StageBudget budget(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
+    const Moments moments = moments_of(candidate, stage, shard_index, in_flight(candidate, stage));
+    StageBudget budget;
+    budget.stage = stage;
+    budget.at_peak = moments.largest();
+    budget.peaks = moments.peaks();
+    budget.outside = outside(candidate);
+    budget.reserved = reserved_bytes(problem_.profile.memory, budget.at_peak, budget.outside);
+    budget.host_bytes = moments.host;
+    return budget;
+  }
+
+  std::int64_t reserved(const Candidate& candidate, std::int64_t stage, std::int64_t chunk_micro_batches) {
+    const Moments moments = moments_of(candidate, stage, 0, chunk_micro_batches);
+    return reserved_bytes(problem_.profile.memory, moments.largest(), outside(candidate));
+  }
+
+  std::int64_t in_flight(const Candidate& candidate, std::int64_t stage) const {
+    return schedule::peak_in_flight(schedule_shape(problem_, candidate), stage);
+  }
+
+ private:
+  Moments moments_of(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index,
+                     std::int64_t chunk_micro_batches) {
+    const mesh::MeshSizes& mesh = candidate.mesh;
+    Sharing sharing = sharing_of(candidate);
+    sharing.index = shard_index;
+    const auto ends_apart = static_cast<std::int64_t>(mesh.pp > 1);
+    const Parts& parts = parts_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart},
+                                    [&] { return parts_of(problem_, mesh); });
+    const ModelBytes& bytes =
+        bytes_.get({mesh.tp, mesh.ep * 64 + mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks, sharing.index,
+                    sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
+                   [&] { return bytes_of(problem_, parts, sharing); });
+    const bool selective = candidate.recompute.policy == job::Recompute::Policy::selective;
+    const std::int64_t batches =
+        problem_.profile.memory.inputs_of_step ? micro_batches(problem_, candidate) : 0;
+    const Activations& activations = activations_.get(
+        {mesh.tp, mesh.cp, mesh.etp, candidate.micro, batches,
+         static_cast<std::int64_t>(candidate.sequence_parallel) * 2 + static_cast<std::int64_t>(selective)},
+        [&] { return activations_of(problem_, candidate, parts.vocab); });
+    const StageUnits units = units_of(candidate, stage, chunk_micro_batches);
+    return stage_moments({problem_, candidate, parts, bytes, activations, units});
+  }
+
+  StageUnits units_of(const Candidate& candidate, std::int64_t stage, std::int64_t chunk_micro_batches) const {
+    const schedule::Schedule schedule{schedule_shape(problem_, candidate), {}};
+    const std::int64_t chunks = schedule.shape.chunks;
+    const std::int64_t last = schedule.shape.ranks * chunks - 1;
+    StageUnits units;
+    units.chunk_micro_batches = chunk_micro_batches;
+    units.chunks = chunks;
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::int64_t position = chunks == 1 ? stage : schedule.stage_of(stage, chunk);
+      const layout::Range layers = layout::stage_layers(problem_.model.layers, last + 1, position);
+      const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
+                               moe_before_[static_cast<std::size_t>(layers.start)];
+      units.count(UnitKind::moe) += moe;
+      units.count(UnitKind::dense) += layers.size - moe;
+      units.count(UnitKind::first) += position == 0 ? 1 : 0;
+      units.count(UnitKind::last) += position == last ? 1 : 0;
+    }
+    units.count(UnitKind::mtp) = units.count(UnitKind::last) > 0 ? problem_.model.mtp_layers : 0;
+    return units;
+  }
+
+  /// What lives beside the allocator: the context, and buffers of one communicator for each used axis.
+  std::int64_t outside(const Candidate& candidate) const {
+    const mesh::MeshSizes& mesh = candidate.mesh;
+    const std::int64_t axes = (mesh.tp > 1 ? 1 : 0) + (mesh.cp > 1 ? 1 : 0) + (mesh.pp > 1 ? 1 : 0) +
+                              (mesh.dp_shard * mesh.dp_replicate > 1 ? 1 : 0) + (mesh.ep * mesh.etp > 1 ? 1 : 0);
+    return problem_.profile.memory.context + axes * problem_.profile.memory.communicator;
+  }
+
+  const Problem& problem_;
+  std::vector<std::int64_t> moe_before_;  ///< by decoder layer, how many before it are MoE
+  DirectMapped<4, Parts> parts_{places};
+  DirectMapped<7, ModelBytes> bytes_{places};
+  DirectMapped<6, Activations> activations_{places};
+};
+
+MemoryModel::MemoryModel(const Problem& problem) : state_(std::make_unique<State>(problem)) {}
+MemoryModel::~MemoryModel() = default;
+MemoryModel::MemoryModel(MemoryModel&&) noexcept = default;
+
+std::vector<StageBudget> MemoryModel::budgets(const Candidate& candidate) const {
+  const mesh::Mesh mesh(candidate.mesh, candidate.order);
+  std::vector<StageBudget> budgets;
+  for (std::int64_t stage = 0; stage < candidate.mesh.pp; ++stage) {
+    budgets.push_back(state_->budget(candidate, stage, 0));
+    budgets.back().rank = mesh.rank_of({0, 0, 0, 0, stage});
+  }
+  return budgets;
+}
+
+StageBudget MemoryModel::budget_of(const Candidate& candidate, std::int64_t rank) const {
+  const mesh::Mesh mesh(candidate.mesh, candidate.order);
+  StageBudget budget = state_->budget(candidate, mesh.coordinate(rank, mesh::Axis::pp),
+                                      mesh.index_in(rank, mesh::shard_axes));
+  budget.rank = rank;
+  return budget;
+}
+
+StageBudget MemoryModel::worst(const Candidate& candidate) const {
+  std::int64_t worst = 0;
+  std::int64_t most = -1;
+  for (std::int64_t stage = 0; stage < candidate.mesh.pp; ++stage) {
+    const std::int64_t reserved = state_->reserved(candidate, stage, state_->in_flight(candidate, stage));
+    if (reserved > most) {
+      most = reserved;
+      worst = stage;
+    }
+  }
+  StageBudget budget = state_->budget(candidate, worst, 0);
+  budget.rank = mesh::Mesh(candidate.mesh, candidate.order).rank_of({0, 0, 0, 0, worst});
+  return budget;
+}
+
+std::int64_t MemoryModel::least_bytes(const Candidate& candidate) const {
+  const std::int64_t first = state_->reserved(candidate, 0, 1);
+  return candidate.mesh.pp == 1 ? first : std::max(first, state_->reserved(candidate, candidate.mesh.pp - 1, 1));
+}
+
+std::int64_t allowed_bytes(const Problem& problem) {
+  return static_cast<std::int64_t>(static_cast<double>(problem.cluster.usable_bytes) * (1 - problem.headroom));
+}
+
+}  // namespace ndmesh::plan
