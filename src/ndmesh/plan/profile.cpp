@@ -14,7 +14,7 @@ std::vector<std::string> profile_names() {
 Profile profile(std::string_view name) {
   for (const std::string& known : profile_names()) {
     if (known == name) {
-      return {.name = known, .memory = memory_profile(name), .time = {}, .support = {}};
+      return {.name = known, .memory = memory_profile(name), .time = time_profile(name), .support = support_of(name)};
     }
   }
   const std::string text(name);
