@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/model/config.h"
+#include "ndmesh/plan/saved_tensors.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -66,9 +67,12 @@ TEST(Memory, KeepingParametersGathersAllLayers) {
 }
 
 TEST(Memory, ActivationsGrowWithTokensAndLayers) {
-  const model::ModelSpec model = model::preset("llama-28m");
-  const std::int64_t one = total(saved_by_block(model, {1, 256}, DType::float32));
-  EXPECT_EQ(total(saved_by_block(model, {2, 256}, DType::float32)), 2 * one);
+  Problem problem;
+  problem.model = model::preset("llama-28m");
+  problem.profile = profile("ndmesh");
+  problem.precision.compute = DType::float32;
+  const std::int64_t one = total(saved_by_block(problem, {.tokens = 256, .norm_tokens = 256}, false));
+  EXPECT_EQ(total(saved_by_block(problem, {.tokens = 512, .norm_tokens = 512}, false)), 2 * one);
   // Per token: 4 hidden, 2 query and 2 key widths, 3 ffn, and 8 + 2 statistics.
   EXPECT_EQ(one, 256 * 4 * (4 * 512 + 2 * 512 + 2 * 256 + 3 * 1408 + 8 + 2));
 }

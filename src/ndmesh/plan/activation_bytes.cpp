@@ -38,9 +38,8 @@ std::int64_t recomputed_blocks(const job::Recompute& recompute, std::int64_t blo
 
 Activations activations_of(const Problem& problem, const Candidate& candidate, std::int64_t vocab) {
   const MicroBatch micro = micro_batch(problem, candidate);
-  const Selective selective = candidate.recompute.policy == Policy::selective
-                                  ? problem.profile.memory.selective
-                                  : Selective::nothing;
+  const Selective selective =
+      candidate.recompute.policy == Policy::selective ? problem.profile.memory.selective : Selective::nothing;
   Activations result;
   const auto of_kind = [&](bool moe) { return block(problem, micro, selective, moe); };
   result.blocks[0] = of_kind(false);
@@ -54,8 +53,9 @@ Activations activations_of(const Problem& problem, const Candidate& candidate, s
   return result;
 }
 
-KeptActivations kept_on(const UnitCounts& counts, const Activations& activations, const job::Recompute& recompute,
-                        std::int64_t chunk_micro_batches, std::int64_t chunks) {
+KeptActivations kept_on(const UnitCounts& counts, const Activations& activations,
+                        const job::Recompute& recompute, std::int64_t chunk_micro_batches,
+                        std::int64_t chunks) {
   std::int64_t blocks = 0;
   std::int64_t kept = 0;
   std::int64_t backward = 0;

@@ -31,7 +31,8 @@ struct KeptActivations {
 
 /// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and `budget`
 /// recompute some blocks. `chunk_micro_batches` over `chunks` is how many micro-batches are in flight.
-KeptActivations kept_on(const UnitCounts& counts, const Activations& activations, const job::Recompute& recompute,
-                        std::int64_t chunk_micro_batches, std::int64_t chunks);
+KeptActivations kept_on(const UnitCounts& counts, const Activations& activations,
+                        const job::Recompute& recompute, std::int64_t chunk_micro_batches,
+                        std::int64_t chunks);
 
 }  // namespace ndmesh::plan

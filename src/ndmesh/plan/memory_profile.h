@@ -6,9 +6,9 @@ namespace ndmesh::plan {
 
 /// What recompute.policy selective means to a runtime.
 enum class Selective {
-  nothing,             ///< it has no such policy: nothing is recomputed
-  attention_core,      ///< scores and probabilities of attention; flash attention keeps none, so it saves nothing there
-                       ///< (Korthikanti et al., arXiv 2205.05198)
+  nothing,         ///< it has no such policy: nothing is recomputed
+  attention_core,  ///< scores and probabilities of attention; flash attention keeps none, so it saves nothing there
+                   ///< (Korthikanti et al., arXiv 2205.05198)
   alternate_products,  ///< all but attention and every second matrix product (torchtitan's op-level policy)
   cheap,               ///< outputs of norms and of the activation, which cost no product
 };
@@ -24,26 +24,28 @@ enum class Unsynced {
 /// what is gathered at a time, overheads outside the allocator. "Wide" is float32 (float64 under float64).
 struct MemoryProfile {
   // Copies of a parameter.
-  bool working_copy = true;        ///< compute reads a copy in its own dtype beside wide values; false: wide values
-                                   ///< are cast where they are used
+  bool working_copy = true;  ///< compute reads a copy in its own dtype beside wide values; false: wide values
+                             ///< are cast where they are used
   bool keeps_sharded_copy = true;  ///< zero 3: shards of that copy stay; false: gathering makes it
   bool wide_gradients = true;      ///< gradients are kept wide; false: in the compute dtype
   bool frees_gradients = false;    ///< there are none between a step and the next backward
-  bool cuts_rows = false;          ///< shards are rows of each parameter, so the first has most; false: equal parts
-                                   ///< of a flat storage
-  std::int64_t alignment = 1;      ///< elements; each parameter of a flat storage begins at a multiple
-  std::int64_t allocation = 512;   ///< bytes; tensors are allocated in multiples
+  bool cuts_rows = false;  ///< shards are rows of each parameter, so the first has most; false: equal parts
+                           ///< of a flat storage
+  std::int64_t alignment = 1;            ///< elements; each parameter of a flat storage begins at a multiple
+  std::int64_t allocation = 512;         ///< bytes; tensors are allocated in multiples
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to a multiple of tp times this
   Unsynced unsynced = Unsynced::never;
 
   // What the ops of a block save.
-  bool fused_norms = true;            ///< a norm keeps its input and statistics; false: wide intermediates too
-  bool fused_activation = true;       ///< silu(gate) is not kept beside gate, up and their product
-  bool flash_attention = true;        ///< no scores are kept, only their log-sum-exp
-  bool saves_gathered_input = false;  ///< sequence parallel: column-parallel linears keep the gathered input; false:
-                                      ///< their own part, gathered again in backward
-  std::int64_t hidden_in_backward = 1;  ///< hidden-wide tensors that the backward of a feed-forward needs beyond what
-                                        ///< is saved (below 0: saved ones go first)
+  bool fused_norms = true;       ///< a norm keeps its input and statistics; false: wide intermediates too
+  bool fused_activation = true;  ///< silu(gate) is not kept beside gate, up and their product
+  bool flash_attention = true;   ///< no scores are kept, only their log-sum-exp
+  bool saves_gathered_input =
+      false;  ///< sequence parallel: column-parallel linears keep the gathered input; false:
+              ///< their own part, gathered again in backward
+  std::int64_t hidden_in_backward =
+      1;  ///< hidden-wide tensors that the backward of a feed-forward needs beyond what
+          ///< is saved (below 0: saved ones go first)
   Selective selective = Selective::nothing;
 
   // The loss, in tensors of the size of all logits at its peak.
@@ -52,20 +54,21 @@ struct MemoryProfile {
   bool chunks_loss = false;  ///< Problem::loss_chunk tokens at a time
 
   // What comes and goes.
-  std::int64_t gathered_blocks = 2;    ///< zero 3: blocks whose parameters are whole at a time
-  bool ends_stay_gathered = false;     ///< zero 3: input table, final norm and head are whole for the micro-batch
-  std::int64_t reduced_blocks = 1;     ///< blocks whose gradients wait for peers at a time
-  bool wide_reduction = false;         ///< gradients are widened into a buffer before they are reduced
-  bool dummy_weight_gradients = false; ///< Transformer Engine: one placeholder for each shape of weight
-  bool inputs_of_step = false;         ///< token ids of the whole step, not of a micro-batch
-  bool accumulates_in_place = true;    ///< weight gradients are added into the kept ones by the product itself
-  std::int64_t bucket_bytes = 0;       ///< communication buckets, whatever the model
+  std::int64_t gathered_blocks = 2;  ///< zero 3: blocks whose parameters are whole at a time
+  bool ends_stay_gathered =
+      false;  ///< zero 3: input table, final norm and head are whole for the micro-batch
+  std::int64_t reduced_blocks = 1;      ///< blocks whose gradients wait for peers at a time
+  bool wide_reduction = false;          ///< gradients are widened into a buffer before they are reduced
+  bool dummy_weight_gradients = false;  ///< Transformer Engine: one placeholder for each shape of weight
+  bool inputs_of_step = false;          ///< token ids of the whole step, not of a micro-batch
+  bool accumulates_in_place = true;  ///< weight gradients are added into the kept ones by the product itself
+  std::int64_t bucket_bytes = 0;     ///< communication buckets, whatever the model
 
   // Outside of what tensors ask for.
-  double fragmentation = 0.0;          ///< reserved but unused, as a share of what comes and goes in a step
-  std::int64_t workspace = 0;          ///< bytes of matrix-product libraries
-  std::int64_t context = 0;            ///< bytes of driver and kernels
-  std::int64_t communicator = 0;       ///< bytes of one communicator; there is one for each used axis
+  double fragmentation = 0.0;     ///< reserved but unused, as a share of what comes and goes in a step
+  std::int64_t workspace = 0;     ///< bytes of matrix-product libraries
+  std::int64_t context = 0;       ///< bytes of driver and kernels
+  std::int64_t communicator = 0;  ///< bytes of one communicator; there is one for each used axis
 };
 
 }  // namespace ndmesh::plan

@@ -101,11 +101,10 @@ class PartsBuilder {
 
   /// Megatron fuses q, k and v, and gate and up, so their rows make one weight.
   void note_shape(UnitKind kind, Role role, std::int64_t rows, std::int64_t columns) {
-    const bool continues = role == Role::key || role == Role::value || role == Role::up || role == Role::expert_up;
+    const bool continues =
+        role == Role::key || role == Role::value || role == Role::up || role == Role::expert_up;
     if (!continues) flush_shape();
-    pending_ = {.rows = pending_.rows + rows,
-                .columns = columns,
-                .units = 1U << static_cast<unsigned>(kind)};
+    pending_ = {.rows = pending_.rows + rows, .columns = columns, .units = 1U << static_cast<unsigned>(kind)};
   }
 
   void flush_shape() {
@@ -165,7 +164,8 @@ class StateBytes {
     bytes.parameters += values * (copy_is_kept ? compute_ : wide_);
     bytes.master_weights += copy_is_kept ? (zero >= 1 ? shard : whole) * wide_ : 0;
     bytes.gradients += (zero >= 2 ? shard : whole) * (profile_.wide_gradients ? wide_ : compute_);
-    bytes.optimizer += moments(part) * moment_bytes(zero >= 1 ? shard_raw(part) : part.copies * part.elements);
+    bytes.optimizer +=
+        moments(part) * moment_bytes(zero >= 1 ? shard_raw(part) : part.copies * part.elements);
     const std::int64_t gradient = allocated(part.copies * part.elements * compute_);
     bytes.whole_gradients += gradient;
     bytes.largest = std::max(bytes.largest, gradient);
@@ -179,7 +179,9 @@ class StateBytes {
     return layout::split(rows, ranks, sharing_.index % ranks).size * (part.elements / part.rows);
   }
 
-  std::int64_t shard_elements(const Part& part) const { return round_up(shard_raw(part), profile_.alignment); }
+  std::int64_t shard_elements(const Part& part) const {
+    return round_up(shard_raw(part), profile_.alignment);
+  }
 
   std::int64_t moments(const Part& part) const {
     switch (problem_.optimizer) {
@@ -226,7 +228,9 @@ Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes) {
   const model::ModelSpec& model = problem.model;
   std::array<bool, 3> seen = {};
   for (std::int64_t layer = 0; layer < model.total_layers(); ++layer) {
-    const UnitKind kind = layer >= model.layers ? UnitKind::mtp : model.is_moe(layer) ? UnitKind::moe : UnitKind::dense;
+    const UnitKind kind = layer >= model.layers ? UnitKind::mtp
+                          : model.is_moe(layer) ? UnitKind::moe
+                                                : UnitKind::dense;
     if (!std::exchange(seen[static_cast<std::size_t>(kind)], true)) {
       builder.add_unit(kind, model.layer_parameters(layer));
     }

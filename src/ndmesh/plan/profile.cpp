@@ -14,12 +14,15 @@ std::vector<std::string> profile_names() {
 Profile profile(std::string_view name) {
   for (const std::string& known : profile_names()) {
     if (known == name) {
-      return {.name = known, .memory = memory_profile(name), .time = time_profile(name), .support = support_of(name)};
+      return {.name = known,
+              .memory = memory_profile(name),
+              .time = time_profile(name),
+              .support = support_of(name)};
     }
   }
   const std::string text(name);
-  throw RequestError("plan.runtime: no runtime is named " + shown(text) + "; runtimes: " + join(profile_names()) +
-                     did_you_mean(text, profile_names()));
+  throw RequestError("plan.runtime: no runtime is named " + shown(text) +
+                     "; runtimes: " + join(profile_names()) + did_you_mean(text, profile_names()));
 }
 
 }  // namespace ndmesh::plan

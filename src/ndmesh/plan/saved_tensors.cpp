@@ -62,7 +62,8 @@ class BlockList {
       add_statistic("its wide copy", elements, Kept::cheap);
     }
     add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::cheap);
-    add(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden, Kept::cheap);
+    add(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden,
+        Kept::cheap);
   }
 
   void add_post_norm(std::string_view input) {
@@ -91,11 +92,13 @@ class BlockList {
       add("query latent", micro_.tokens * latent.query_rank, Kept::odd_product);
       add("normed query latent", micro_.tokens * latent.query_rank, Kept::cheap);
     }
-    add("key-value latent and shared key", micro_.tokens * (latent.kv_rank + latent.rope_dim), Kept::odd_product);
+    add("key-value latent and shared key", micro_.tokens * (latent.kv_rank + latent.rope_dim),
+        Kept::odd_product);
     add("normed key-value latent", micro_.tokens * (latent.kv_rank + latent.rope_dim), Kept::cheap);
     add_statistic("statistics of latents", 2 * micro_.tokens, Kept::cheap);
     add("rotated queries", micro_.tokens * heads * (latent.nope_dim + latent.rope_dim), Kept::product);
-    add("keys with the shared key", micro_.tokens * heads * (latent.nope_dim + latent.rope_dim), Kept::product);
+    add("keys with the shared key", micro_.tokens * heads * (latent.nope_dim + latent.rope_dim),
+        Kept::product);
     add("values", micro_.tokens * heads * latent.value_dim, Kept::product);
   }
 
@@ -172,8 +175,8 @@ MicroBatch micro_batch(const Problem& problem, const Candidate& candidate) {
   micro.tp = mesh.tp;
   micro.etp = mesh.etp;
   micro.seq_len = problem.seq_len;
-  micro.heads_exchanged =
-      mesh.cp > 1 && (problem.context == job::ContextKind::alltoall || problem.context == job::ContextKind::hierarchical);
+  micro.heads_exchanged = mesh.cp > 1 && (problem.context == job::ContextKind::alltoall ||
+                                          problem.context == job::ContextKind::hierarchical);
   if (problem.model.experts) {
     // Each tp rank dispatches its part of the sequence; etp ranks gather theirs.
     const double routes = static_cast<double>(ceil_div(micro.tokens, mesh.tp) * mesh.etp) *
@@ -224,8 +227,8 @@ std::int64_t backward_bytes(const Problem& problem, const MicroBatch& micro, boo
   std::int64_t elements = hidden + activated * micro.tokens * ceil_div(model.ffn, micro.tp);
   if (moe) {
     // Gradients of routed tokens before and after their exchange, each also in the order of the other side.
-    elements = 2 * hidden + micro.routed_tokens * (4 * model.hidden +
-                                                   activated * ceil_div(model.experts->ffn, micro.etp));
+    elements = 2 * hidden +
+               micro.routed_tokens * (4 * model.hidden + activated * ceil_div(model.experts->ffn, micro.etp));
   }
   return std::max<std::int64_t>(elements, 0) * compute;
 }
@@ -236,7 +239,8 @@ std::int64_t boundary_bytes(const Problem& problem, const MicroBatch& micro) {
 
 std::int64_t logits_bytes(const Problem& problem, const MicroBatch& micro, std::int64_t vocab) {
   const MemoryProfile& profile = problem.profile.memory;
-  const std::int64_t tokens = problem.loss_chunk > 0 ? std::min(problem.loss_chunk, micro.tokens) : micro.tokens;
+  const std::int64_t tokens =
+      problem.loss_chunk > 0 ? std::min(problem.loss_chunk, micro.tokens) : micro.tokens;
   const std::int64_t compute = rounded(tokens * vocab * bytes_of(problem.precision.compute));
   const std::int64_t wide_copy = rounded(tokens * vocab * bytes_of(wide(problem.precision.compute)));
   return profile.logits_in_compute * compute + profile.logits_wide * wide_copy;

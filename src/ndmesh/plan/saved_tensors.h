@@ -15,7 +15,7 @@ struct MicroBatch {
   std::int64_t routed_tokens = 0;  ///< that the rank's experts work on: top k, their balance, etp
   std::int64_t tp = 1;
   std::int64_t etp = 1;
-  std::int64_t seq_len = 1;  ///< that a token's attention spans
+  std::int64_t seq_len = 1;      ///< that a token's attention spans
   bool heads_exchanged = false;  ///< context parallelism by all-to-all over heads
 };
 

@@ -26,7 +26,8 @@ class Walk {
       block_.whole_gradients = std::max(block_.whole_gradients, unit(kind).whole_gradients);
       block_.largest = std::max(block_.largest, unit(kind).largest);
     }
-    kept_ = kept_on(units_.counts, activations_, candidate_.recompute, units_.chunk_micro_batches, units_.chunks);
+    kept_ =
+        kept_on(units_.counts, activations_, candidate_.recompute, units_.chunk_micro_batches, units_.chunks);
   }
 
   Moments moments() const {
@@ -130,7 +131,8 @@ class Walk {
     return problem_.model.tied ? unit(UnitKind::first).largest : unit(UnitKind::last).largest;
   }
   std::int64_t waiting_head_gradient() const {
-    const bool waits = profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
+    const bool waits =
+        profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
     return waits ? head_gradient() : 0;
   }
 

@@ -14,9 +14,7 @@ struct StageUnits {
 
   std::int64_t& count(UnitKind kind) { return counts[static_cast<std::size_t>(kind)]; }
   std::int64_t count(UnitKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
-  std::int64_t blocks() const {
-    return count(UnitKind::dense) + count(UnitKind::moe) + count(UnitKind::mtp);
-  }
+  std::int64_t blocks() const { return count(UnitKind::dense) + count(UnitKind::moe) + count(UnitKind::mtp); }
 };
 
 /// The instants of a step at which memory can be largest, each with everything that exists then. Those a stage does not

@@ -56,11 +56,11 @@ class MemoryModel::State {
     Sharing sharing = sharing_of(candidate);
     sharing.index = shard_index;
     const auto ends_apart = static_cast<std::int64_t>(mesh.pp > 1);
-    const Parts& parts = parts_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart},
-                                    [&] { return parts_of(problem_, mesh); });
+    const Parts& parts =
+        parts_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart}, [&] { return parts_of(problem_, mesh); });
     const ModelBytes& bytes =
-        bytes_.get({mesh.tp, mesh.ep * 64 + mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks, sharing.index,
-                    sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
+        bytes_.get({mesh.tp, mesh.ep * 64 + mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks,
+                    sharing.index, sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
                    [&] { return bytes_of(problem_, parts, sharing); });
     const bool selective = candidate.recompute.policy == job::Recompute::Policy::selective;
     const std::int64_t batches =
@@ -73,16 +73,16 @@ class MemoryModel::State {
     return stage_moments({problem_, candidate, parts, bytes, activations, units});
   }
 
-  StageUnits units_of(const Candidate& candidate, std::int64_t stage, std::int64_t chunk_micro_batches) const {
-    const schedule::Schedule schedule{schedule_shape(problem_, candidate), {}};
-    const std::int64_t chunks = schedule.shape.chunks;
-    const std::int64_t last = schedule.shape.ranks * chunks - 1;
+  StageUnits units_of(const Candidate& candidate, std::int64_t stage,
+                      std::int64_t chunk_micro_batches) const {
+    const schedule::Shape shape = schedule_shape(problem_, candidate);
+    const std::int64_t last = shape.stages() - 1;
     StageUnits units;
     units.chunk_micro_batches = chunk_micro_batches;
-    units.chunks = chunks;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::int64_t position = chunks == 1 ? stage : schedule.stage_of(stage, chunk);
-      const layout::Range layers = layout::stage_layers(problem_.model.layers, last + 1, position);
+    units.chunks = shape.chunks;
+    for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      const std::int64_t position = shape.stage_of(stage, chunk);
+      const layout::Range layers = layout::stage_layers(problem_.model.layers, shape.stages(), position);
       const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
                                moe_before_[static_cast<std::size_t>(layers.start)];
       units.count(UnitKind::moe) += moe;
@@ -98,7 +98,8 @@ class MemoryModel::State {
   std::int64_t outside(const Candidate& candidate) const {
     const mesh::MeshSizes& mesh = candidate.mesh;
     const std::int64_t axes = (mesh.tp > 1 ? 1 : 0) + (mesh.cp > 1 ? 1 : 0) + (mesh.pp > 1 ? 1 : 0) +
-                              (mesh.dp_shard * mesh.dp_replicate > 1 ? 1 : 0) + (mesh.ep * mesh.etp > 1 ? 1 : 0);
+                              (mesh.dp_shard * mesh.dp_replicate > 1 ? 1 : 0) +
+                              (mesh.ep * mesh.etp > 1 ? 1 : 0);
     return problem_.profile.memory.context + axes * problem_.profile.memory.communicator;
   }
 
@@ -125,8 +126,8 @@ std::vector<StageBudget> MemoryModel::budgets(const Candidate& candidate) const 
 
 StageBudget MemoryModel::budget_of(const Candidate& candidate, std::int64_t rank) const {
   const mesh::Mesh mesh(candidate.mesh, candidate.order);
-  StageBudget budget = state_->budget(candidate, mesh.coordinate(rank, mesh::Axis::pp),
-                                      mesh.index_in(rank, mesh::shard_axes));
+  StageBudget budget =
+      state_->budget(candidate, mesh.coordinate(rank, mesh::Axis::pp), mesh.index_in(rank, mesh::shard_axes));
   budget.rank = rank;
   return budget;
 }
@@ -148,11 +149,13 @@ StageBudget MemoryModel::worst(const Candidate& candidate) const {
 
 std::int64_t MemoryModel::least_bytes(const Candidate& candidate) const {
   const std::int64_t first = state_->reserved(candidate, 0, 1);
-  return candidate.mesh.pp == 1 ? first : std::max(first, state_->reserved(candidate, candidate.mesh.pp - 1, 1));
+  return candidate.mesh.pp == 1 ? first
+                                : std::max(first, state_->reserved(candidate, candidate.mesh.pp - 1, 1));
 }
 
 std::int64_t allowed_bytes(const Problem& problem) {
-  return static_cast<std::int64_t>(static_cast<double>(problem.cluster.usable_bytes) * (1 - problem.headroom));
+  return static_cast<std::int64_t>(static_cast<double>(problem.cluster.usable_bytes) *
+                                   (1 - problem.headroom));
 }
 
 }  // namespace ndmesh::plan
