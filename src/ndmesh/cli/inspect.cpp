@@ -5,6 +5,7 @@
 #include "ndmesh/cli/inspect_layout.h"
 #include "ndmesh/cli/inspect_mesh.h"
 #include "ndmesh/cli/inspect_model.h"
+#include "ndmesh/cli/inspect_schedule.h"
 #include "ndmesh/cli/source.h"
 
 namespace ndmesh::cli {
@@ -61,7 +62,8 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add(CLI::App& inspect, Chosen& ch
 }  // namespace
 
 void register_inspect(CLI::App& app, Chosen& chosen) {
-  CLI::App* inspect = app.add_subcommand("inspect", "Show what a model, a mesh or a layout is made of");
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "Show what a model, a mesh, a layout or a schedule is made of");
   inspect->require_subcommand(1);
   const std::string mesh_help = "Sizes of the axes, as in dp_shard=2,tp=2; instead of the job's mesh";
 
@@ -75,6 +77,8 @@ void register_inspect(CLI::App& app, Chosen& chosen) {
       add(*inspect, chosen, "layout", "Which rank holds what of every parameter", inspect_layout);
   layout->add_option("--mesh", layout_options->mesh, mesh_help);
   layout->add_option("--rank", layout_options->rank, "One rank's boxes only");
+
+  register_inspect_schedule(*inspect, chosen);
 }
 
 }  // namespace ndmesh::cli

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "ndmesh/base/error.h"
@@ -8,7 +9,7 @@
 namespace ndmesh::schedule {
 namespace {
 
-constexpr std::array<std::string_view, 5> kind_names = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+constexpr std::array<std::string_view, 5> names_by_kind = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 constexpr std::array<std::string_view, 14> action_names = {
     "forward",         "backward",      "input_grad",       "weight_grad", "send_forward",
     "receive_forward", "send_backward", "receive_backward", "unshard",     "reshard",
@@ -17,20 +18,27 @@ constexpr std::array<std::string_view, 14> action_names = {
 }  // namespace
 
 std::string_view name_of(Kind kind) {
-  return kind_names[static_cast<std::size_t>(kind)];
+  return names_by_kind[static_cast<std::size_t>(kind)];
+}
+
+std::vector<std::string> kind_names() {
+  return {names_by_kind.begin(), names_by_kind.end()};
 }
 
 Kind kind_from_name(std::string_view name) {
-  for (std::size_t i = 0; i < kind_names.size(); ++i) {
-    if (kind_names[i] == name) return static_cast<Kind>(i);
-  }
-  const std::vector<std::string> names(kind_names.begin(), kind_names.end());
+  const auto found = std::find(names_by_kind.begin(), names_by_kind.end(), name);
+  if (found != names_by_kind.end()) return static_cast<Kind>(found - names_by_kind.begin());
+  const std::vector<std::string> names = kind_names();
   throw RequestError("pipeline.schedule: " + shown(std::string(name)) +
                      " is no schedule; allowed: " + join(names) + did_you_mean(std::string(name), names));
 }
 
 std::string_view name_of(ActionKind kind) {
   return kind == ActionKind::optimizer ? "optimizer" : action_names[static_cast<std::size_t>(kind)];
+}
+
+std::int64_t least_chunks(Kind kind) {
+  return kind == Kind::interleaved || kind == Kind::zb_v ? 2 : 1;
 }
 
 bool splits_backward(Kind kind) {

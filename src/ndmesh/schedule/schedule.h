@@ -15,7 +15,9 @@ enum class Kind { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
 /// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v": as in pipeline.schedule.
 std::string_view name_of(Kind kind);
 Kind kind_from_name(std::string_view name);  // RequestError with the list
-bool splits_backward(Kind kind);             ///< input and weight gradient are actions of their own
+std::vector<std::string> kind_names();
+std::int64_t least_chunks(Kind kind);  ///< of each rank, where there are several ranks
+bool splits_backward(Kind kind);       ///< input and weight gradient are actions of their own
 
 /// What a rank does. Compute actions name a chunk and a micro-batch; the others say what happens around them.
 enum class ActionKind : std::uint8_t {

@@ -40,9 +40,9 @@ Simulation simulate(const Shape& shape, std::span<const StageSeconds> stages, bo
 /// where a schedule limits the micro-batches in flight, also the round trips that follow one another.
 double least_seconds(const Shape& shape, std::span<const StageSeconds> stages);
 
-/// The timeline as text, one line a rank, `width` columns (at least 1), each showing the middle of its time:
+/// The timeline as text: one line a rank of `width` columns (at least 1), each showing the middle of its time:
 /// digits for forwards (the micro-batch's last digit), small letters for backwards and input gradients (a for
 /// 0 .. j for 9), capitals for weight gradients, dots for waiting. Needs the intervals.
-std::string timeline(const Simulation& simulation, const Shape& shape, std::int64_t width);
+std::vector<std::string> timeline(const Simulation& simulation, const Shape& shape, std::int64_t width);
 
 }  // namespace ndmesh::schedule

@@ -13,7 +13,7 @@ char letter_of(const Interval& interval) {
 
 }  // namespace
 
-std::string timeline(const Simulation& simulation, const Shape& shape, std::int64_t width) {
+std::vector<std::string> timeline(const Simulation& simulation, const Shape& shape, std::int64_t width) {
   const std::int64_t columns = std::max<std::int64_t>(1, width);
   std::vector<std::string> lines(static_cast<std::size_t>(shape.ranks),
                                  std::string(static_cast<std::size_t>(columns), '.'));
@@ -24,9 +24,7 @@ std::string timeline(const Simulation& simulation, const Shape& shape, std::int6
     for (; column < columns && static_cast<double>(column) + 0.5 < interval.end * scale + 1e-9; ++column)
       lines[static_cast<std::size_t>(interval.rank)][static_cast<std::size_t>(column)] = letter_of(interval);
   }
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
+  return lines;
 }
 
 }  // namespace ndmesh::schedule
