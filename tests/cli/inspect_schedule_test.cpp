@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/program.h"
 
@@ -105,6 +108,24 @@ TEST(InspectSchedule, ActionsWithoutTimeAreDrawnToo) {
                                  "--input-grad", "0", "--weight-grad", "0"});
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("bubble 0.0 %"), Not(HasSubstr("nan"))));
+}
+
+TEST(InspectSchedule, PrintsThePicturesOfItsPage) {
+  std::stringstream page;
+  page << std::ifstream(NDMESH_TEST_DATA "/../../docs/schedules.md").rdbuf();
+  const std::string text = page.str(), command = "```sh\nndmesh ", picture = "\n```\n\n```text\n";
+  int pictures = 0;
+  for (std::size_t at = text.find(command); at != std::string::npos; at = text.find(command, at + 1)) {
+    const std::size_t words = at + command.size();
+    const std::size_t end = text.find(picture, words);
+    ASSERT_NE(end, std::string::npos);
+    std::istringstream line(text.substr(words, end - words));
+    const Words arguments(std::istream_iterator<std::string>(line), {});
+    const std::size_t shown = end + picture.size();
+    EXPECT_EQ(run(arguments).out, text.substr(shown, text.find("```", shown) - shown));
+    ++pictures;
+  }
+  EXPECT_EQ(pictures, 6);
 }
 
 }  // namespace

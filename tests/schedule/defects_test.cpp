@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <random>
 
-#include "ndmesh/schedule/schedule.h"
+#include "schedule/event_loop.h"
+#include "schedule/support.h"
 
 namespace ndmesh::schedule {
 namespace {
@@ -163,6 +165,48 @@ TEST(Defects, ShapesAreChecked) {
   EXPECT_THAT(defects({{Kind::gpipe, 2, 1, 1}, {{}}}),
               ElementsAre("1 ranks have actions, but mesh.pp_size is 2"));
   EXPECT_THAT(defects({{Kind::gpipe, 4, 1, 1000}, {{}, {}, {}, {}}}), SizeIs(20));  // not thousands
+}
+
+/// Takes one action out, writes one twice, swaps two or renames one.
+void change(Actions& actions, std::mt19937& random) {
+  const std::size_t at = random() % actions.size();
+  switch (random() % 4) {
+    case 0:
+      actions.erase(actions.begin() + static_cast<std::ptrdiff_t>(at));
+      break;
+    case 1:
+      actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(random() % actions.size()), actions[at]);
+      break;
+    case 2:
+      std::swap(actions[at], actions[random() % actions.size()]);
+      break;
+    default:
+      actions[at].micro_batch += static_cast<std::int32_t>(random() % 3) - 1;
+  }
+}
+
+TEST(Defects, WhatIsSoundRuns) {
+  std::mt19937 random(5);
+  std::int64_t sound = 0, unsound = 0;
+  for (const Shape& shape : small_shapes(3, 4)) {
+    if (shape.ranks == 1) continue;
+    for (int i = 0; i < 100; ++i) {
+      Schedule schedule = make_schedule(shape);
+      Actions& actions = schedule.ranks[random() % schedule.ranks.size()];
+      const Actions before = actions;
+      change(actions, random);
+      const bool is_sound = defects(schedule).empty();
+      (is_sound ? sound : unsound) += 1;
+      if (!is_sound) {
+        EXPECT_NE(actions, before);
+        continue;
+      }
+      const std::vector<StageSeconds> stages = random_stages(shape, random);
+      EXPECT_TRUE(EventLoop(schedule, stages).finishes()) << testing::PrintToString(shape);
+    }
+  }
+  EXPECT_GT(sound, 100);
+  EXPECT_GT(unsound, 1000);
 }
 
 TEST(Defects, OrdersOfOnesOwnAreSound) {
