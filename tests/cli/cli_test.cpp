@@ -107,7 +107,7 @@ TEST(InspectModel, RefusesWhatIsNoModel) {
                  {"\"llama-3-8\" is no job file", "did you mean llama-3-8b?"});
   expect_refused({"inspect", "model", "llama-1m", "llama-28m"}, {"one SOURCE is inspected at a time"});
   expect_refused({"inspect", "model", file_with("empty/x", "")},
-                 {"model.path or model.preset must be given"});
+                 {"model.path, model.preset or model.size must be given"});
   expect_refused({"inspect", "model", std::filesystem::path(file_with("empty/x", "")).parent_path()},
                  {"config.json", "cannot be read"});
   expect_refused({"inspect", "model", "/dev/zero"}, {"is not a regular file"});

@@ -31,8 +31,11 @@ Source read_named(const std::string& name, const std::vector<std::string>& overr
   if (std::filesystem::is_directory(path)) {
     return {name, job::parse_job("", name, overrides), model::spec_from_folder(path)};
   }
+  if (!std::filesystem::exists(path) && model::is_size(name)) {
+    return {name, job::parse_job("", name, overrides), model::estimate(name)};
+  }
   if (!std::filesystem::exists(path)) {
-    throw RequestError(shown(name) + " is no job file, no model folder and no preset; presets: " +
+    throw RequestError(shown(name) + " is no job file, no model folder, no preset and no size; presets: " +
                        join(model::preset_names()) + did_you_mean(name, model::preset_names()));
   }
   if (path.extension() == ".json") {
@@ -46,7 +49,8 @@ Source read_named(const std::string& name, const std::vector<std::string>& overr
 
 Source read_overrides(const std::vector<std::string>& overrides) {
   Source source = {"", job::parse_job("", "", overrides), std::nullopt};
-  if (!source.job.model.path.empty() || !source.job.model.preset.empty()) {
+  const job::ModelSection& model = source.job.model;
+  if (!model.path.empty() || !model.preset.empty() || !model.size.empty()) {
     source.model = job::model_of(source.job);
   }
   return source;
@@ -73,7 +77,7 @@ Source read_source(const std::vector<std::string>& words, const std::string& mes
 
 const model::ModelSpec& model_of(const Source& source) {
   if (!source.model) {
-    throw RequestError("a SOURCE is needed: a job file, a model folder or a preset; presets: " +
+    throw RequestError("a SOURCE is needed: a job file, a model folder, a preset or a size; presets: " +
                        join(model::preset_names()));
   }
   return *source.model;

@@ -15,7 +15,7 @@ struct Source {
   std::optional<model::ModelSpec> model;
 };
 
-/// `words` are a SOURCE (job file, model folder, config.json or preset name) and KEY=VALUE overrides, in any
+/// `words` are a SOURCE (job file, model folder, config.json, preset name or a size as 70B) and KEY=VALUE overrides, in any
 /// order; without a SOURCE the model is what the overrides say, if they do. `mesh` is in MESH notation,
 /// empty: the job's mesh. RequestError for what cannot be read.
 Source read_source(const std::vector<std::string>& words, const std::string& mesh);

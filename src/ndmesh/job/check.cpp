@@ -57,26 +57,8 @@ class Check {
     }
   }
 
-  /// Features that planner and checkpoint know, and the runtime does not yet.
-  void check_model() {
-    refuse_model(model_.estimated(), "a model of which only the size is known");
-    refuse_model(model_.experts.has_value(), "routed experts");
-    refuse_model(model_.latent.has_value(), "latent attention");
-    refuse_model(model_.mtp_layers > 0, "multi-token prediction");
-    refuse_model(model_.layer_norm, "LayerNorm");
-    refuse_model(!model_.gated, "a feed-forward part without a gate");
-    refuse_model(model_.learned_positions, "learned positions");
-    refuse_model(model_.fused_qkv, "fused query, key and value");
-    refuse_model(model_.post_norms, "norms behind attention and feed-forward");
-    refuse_model(model_.attention_sinks, "attention sinks");
-  }
-
-  void refuse_model(bool has, const std::string& what) {
-    if (has) {
-      problems_.add(fmt::format("model: {} (model_type {}) {} not built yet for running", what, model_.family,
-                                what.ends_with('s') ? "are" : "is"));
-    }
-  }
+  /// What planner and checkpoint know, and the runtime does not yet.
+  void check_model() { problems_.add_all(model::unrunnable_reasons(model_)); }
 
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
@@ -150,7 +132,11 @@ model::ModelSpec model_of(const Job& job) {
   if (!job.model.preset.empty()) {
     return model::preset(job.model.preset);
   }
-  throw RequestError("model.path or model.preset must be given; presets: " + join(model::preset_names()));
+  if (!job.model.size.empty()) {
+    return model::estimate(job.model.size);
+  }
+  throw RequestError("model.path, model.preset or model.size must be given; presets: " +
+                     join(model::preset_names()));
 }
 
 std::vector<std::string> keys_of_planning(const Job& job) {

@@ -33,6 +33,21 @@ Field preset_field() {
           }};
 }
 
+Field size_field() {
+  return {"model.size",
+          "text",
+          "1M to 1000T, as 1.5B or 70B",
+          "Only the size of a model, of which a plan estimates the shape",
+          [](const Job& job) { return yaml_of(job.model.size); },
+          [](Job& job, const YamlNode& node) {
+            const std::string size = text_of(node);
+            if (!size.empty() && !model::is_size(size)) {
+              refuse(node, "1M to 1000T, as 1.5B or 70B");
+            }
+            job.model.size = size;
+          }};
+}
+
 Field mesh_order_field() {
   return {"mesh.order",
           "list of texts",
@@ -86,6 +101,7 @@ std::vector<Field> model_and_data() {
            "Hugging Face model folder: config.json and, to start from them, its weights",
            at(&Job::model, &ModelSection::path)),
       preset_field(),
+      size_field(),
       texts("data.files", "files, read one after another", "What is trained on",
             at(&Job::data, &DataSection::files)),
       choice<DataFormat>(
@@ -210,7 +226,8 @@ const Field* find_field(std::string_view key) {
 
 const std::vector<Section>& sections() {
   static const std::vector<Section> list = {
-      {"model", "What is trained: a Hugging Face folder or a preset with fresh weights."},
+      {"model",
+       "What is trained: a Hugging Face folder, a preset with fresh weights, or (to plan) only a size."},
       {"data", "The tokens."},
       {"batch", "How many sequences a step and a forward take."},
       {"mesh", "Sizes of the mesh axes. The product of all but ep and etp is the number of ranks."},

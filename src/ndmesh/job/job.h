@@ -20,6 +20,7 @@ namespace ndmesh::job {
 struct ModelSection {
   std::string path;    ///< Hugging Face folder
   std::string preset;  ///< or a preset with fresh weights
+  std::string size;    ///< or only a size, "70B", of which a plan estimates the shape
 };
 enum class DataFormat { text, u16, bin };
 struct DataSection {
@@ -177,7 +178,7 @@ std::vector<KeyHelp> help_for(const std::string& key);
 /// docs/job-reference.md.
 std::string reference_page();
 
-/// The model that the job names: its folder's config.json or its preset.
+/// The model that the job names: its folder's config.json, its preset, or an estimate of its size.
 model::ModelSpec model_of(const Job& job);
 
 /// Everything that `train` (and parity) must refuse, all at once: mesh rules (mesh/rules.h), batch,

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/file.h"
@@ -82,16 +84,27 @@ class Reader {
   }
 
   Job take() {
-    if (!job_.model.path.empty() && !job_.model.preset.empty()) {
-      problems_.add(
-          "model.path and model.preset are both given; keep one of them (the override model.path=\"\" unsets "
-          "a path)");
-    }
+    check_model_source();
     problems_.raise();
     return std::move(job_);
   }
 
  private:
+  void check_model_source() {
+    std::vector<std::string> given;
+    for (const auto& [key, value] :
+         {std::pair("model.path", &job_.model.path), std::pair("model.preset", &job_.model.preset),
+          std::pair("model.size", &job_.model.size)}) {
+      if (!value->empty()) {
+        given.emplace_back(key);
+      }
+    }
+    if (given.size() > 1) {
+      problems_.add(fmt::format("{} are both given; keep one of them (the override {}=\"\" unsets one)",
+                                fmt::join(given, " and "), given.front()));
+    }
+  }
+
   void read_section(const std::string& name, const YamlNode& section) {
     if (name == "cluster") {
       return set_cluster(section);

@@ -33,6 +33,14 @@ Json eos_json(const std::vector<std::int64_t>& tokens) {
   return tokens.size() == 1 ? Json(tokens.front()) : Json(tokens);
 }
 
+Json layer_types(const ModelSpec& spec) {
+  Json types = Json::array();
+  for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+    types.push_back(spec.is_windowed(layer) ? "sliding_attention" : "full_attention");
+  }
+  return types;
+}
+
 void write_family_keys(const ModelSpec& spec, const Family& family, Json& root) {
   if (family.reads_attention_bias) {
     root["attention_bias"] = spec.qkv_bias;
@@ -43,9 +51,12 @@ void write_family_keys(const ModelSpec& spec, const Family& family, Json& root) 
   if (family.window != Family::Window::none) {
     root["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
   }
-  if (family.window == Family::Window::switched) {
+  if (family.window_switch) {
     root["use_sliding_window"] = spec.sliding_window.has_value();
     root["max_window_layers"] = spec.sliding_window ? 0 : spec.layers;
+  }
+  if (!spec.windowed.empty()) {
+    root["layer_types"] = layer_types(spec);
   }
   if (spec.byte_tokens) {
     root["ndmesh_tokens"] = "bytes";
@@ -55,11 +66,10 @@ void write_family_keys(const ModelSpec& spec, const Family& family, Json& root) 
 }  // namespace
 
 std::string config_from_spec(const ModelSpec& spec, DType dtype) {
-  const Family* family = find_family(spec.family);
-  if (family == nullptr) {
-    throw RequestError("model family " + shown(spec.family) +
-                       " is not built; allowed: " + join(supported_families()));
+  if (const std::vector<std::string> reasons = unrunnable_reasons(spec); !reasons.empty()) {
+    throw RequestError(reasons);
   }
+  const Family* family = find_family(spec.family);
   Json root = {
       {"architectures", Json::array({std::string(family->architecture)})},
       {"model_type", spec.family},

@@ -156,7 +156,13 @@ class Inventory {
   }
 
   void add_experts(const Experts& experts) {
-    add_linear(names_.router, {Role::router, experts.count, spec_.hidden, experts.router_bias});
+    add_linear(names_.router, {Role::router, experts.count, spec_.hidden});
+    if (experts.router_bias) {
+      add({.name = std::string(names_.router_bias),
+           .shape = {experts.count},
+           .role = Role::router,
+           .bias = true});
+    }
     if (names_.stacked_experts) {
       add_stacked(Role::expert_gate_up, "gate_up_proj", {spec_.hidden, 2 * experts.ffn});
       add_stacked(Role::expert_down, "down_proj", {experts.ffn, spec_.hidden});

@@ -64,6 +64,36 @@ void append_layer(const ModelSpec& spec, std::int64_t layer, std::vector<Paramet
   }
 }
 
+/// Calls `visit` with every parameter and how often it is there: in a layer of each kind times its layers, and at the
+/// ends.
+template <class Visit>
+void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
+  for (const ParameterSpec& parameter : spec.end_parameters()) {
+    visit(parameter, 1);
+  }
+  const auto visit_layers = [&](std::int64_t first, std::int64_t layers) {
+    for (const LayerParameter& parameter : spec.layer_parameters(first)) {
+      visit(parameter.spec, parameter.copies * layers);
+    }
+  };
+  for (const bool moe : {false, true}) {
+    std::int64_t first = -1;
+    std::int64_t layers = 0;
+    for (std::int64_t layer = spec.layers - 1; layer >= 0; --layer) {
+      if (spec.is_moe(layer) == moe) {
+        first = layer;
+        ++layers;
+      }
+    }
+    if (layers > 0) {
+      visit_layers(first, layers);
+    }
+  }
+  if (spec.mtp_layers > 0) {
+    visit_layers(spec.layers, spec.mtp_layers);
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Role role) {
@@ -105,31 +135,32 @@ std::vector<ParameterSpec> ModelSpec::parameters() const {
 
 std::int64_t ModelSpec::parameter_count() const {
   std::int64_t count = 0;
-  for (const ParameterSpec& parameter : end_parameters()) {
-    count += parameter.elements();
-  }
-  for (std::int64_t layer = 0; layer < total_layers(); ++layer) {
-    for (const LayerParameter& parameter : layer_parameters(layer)) {
-      count += parameter.elements();
-    }
-  }
+  for_each_parameter(*this, [&](const ParameterSpec& parameter, std::int64_t number) {
+    count += parameter.elements() * number;
+  });
   return count;
 }
 
 std::int64_t ModelSpec::active_parameter_count() const {
-  std::int64_t idle = 0;
-  for (std::int64_t layer = 0; layer < total_layers(); ++layer) {
-    for (const LayerParameter& parameter : layer_parameters(layer)) {
-      if (is_expert(parameter.spec.role)) {
-        idle += parameter.elements() / experts->count * (experts->count - experts->per_token);
-      }
-    }
-  }
-  return parameter_count() - idle;
+  std::int64_t count = 0;
+  for_each_parameter(*this, [&](const ParameterSpec& parameter, std::int64_t number) {
+    const std::int64_t elements = parameter.elements() * number;
+    count += is_expert(parameter.role) ? elements / experts->count * experts->per_token : elements;
+  });
+  return count;
+}
+
+double approximate_parameter_count(const ModelSpec& spec) {
+  double count = 0;
+  for_each_parameter(spec, [&](const ParameterSpec& parameter, std::int64_t number) {
+    count += static_cast<double>(parameter.elements()) * static_cast<double>(number);
+  });
+  return count;
 }
 
 bool ModelSpec::is_moe(std::int64_t layer) const {
-  return experts && experts->layers.at(static_cast<std::size_t>(std::min(layer, layers - 1)));
+  return experts && (experts->layers.empty() ||
+                     experts->layers.at(static_cast<std::size_t>(std::min(layer, layers - 1))));
 }
 
 bool ModelSpec::is_windowed(std::int64_t layer) const {

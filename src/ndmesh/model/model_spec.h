@@ -110,10 +110,10 @@ struct Experts {
   std::int64_t ffn = 0;         ///< width of one expert
   std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
   bool shared_gate = false;     ///< qwen2_moe: a gate [1, hidden] on the shared expert
-  bool router_bias = false;     ///< trained, or a correction that is no parameter of the loss
+  bool router_bias = false;     ///< trained (gpt_oss), or a correction that no gradient reaches (deepseek_v3)
   bool bias = false;            ///< biases in each expert (gpt_oss)
   std::vector<bool> layers =
-      {};  ///< by decoder layer, whether it is MoE; the others are dense, of width `ffn`
+      {};  ///< by decoder layer, whether it is MoE, empty: all are; the others are dense, of width `ffn`
 
   bool operator==(const Experts&) const = default;
 };
@@ -192,5 +192,8 @@ struct ModelSpec {
   /// latent and the shared key of latent attention.
   std::int64_t kv_elements_per_token() const;
 };
+
+/// ModelSpec::parameter_count of sizes that may exceed 64 bits together.
+double approximate_parameter_count(const ModelSpec& spec);
 
 }  // namespace ndmesh::model

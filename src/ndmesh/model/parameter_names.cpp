@@ -42,7 +42,10 @@ constexpr ParameterNames mixtral = {.router = "block_sparse_moe.gate",
 
 constexpr ParameterNames qwen2_moe = {.shared_expert = "mlp.shared_expert."};
 
-constexpr ParameterNames gpt_oss = {.router = "mlp.router", .transposed = false, .stacked_experts = true};
+constexpr ParameterNames deepseek_v3 = {.router_bias = "mlp.gate.e_score_correction_bias"};
+
+constexpr ParameterNames gpt_oss = {
+    .router = "mlp.router", .router_bias = "mlp.router.bias", .stacked_experts = true};
 
 constexpr auto names = std::to_array<std::pair<std::string_view, const ParameterNames*>>({
     {"gemma2", &gemma},
@@ -51,6 +54,7 @@ constexpr auto names = std::to_array<std::pair<std::string_view, const Parameter
     {"gpt_neox", &gpt_neox},
     {"mixtral", &mixtral},
     {"qwen2_moe", &qwen2_moe},
+    {"deepseek_v3", &deepseek_v3},
     {"gpt_oss", &gpt_oss},
 });
 

@@ -35,6 +35,7 @@ struct ParameterNames {
   std::string_view mlp = "mlp.";
 
   std::string_view router = "mlp.gate";
+  std::string_view router_bias = "mlp.gate.bias";  ///< whole
   std::string_view experts = "mlp.experts.";
   std::string_view expert_gate = "gate_proj";
   std::string_view expert_up = "up_proj";

@@ -41,6 +41,22 @@ constexpr std::array presets = std::to_array<Preset>({
      false, false},
 });
 
+/// Models of other families: the numbers of their config.json. The gpt models have GPT-3's vocabulary and positions
+/// (arXiv 2005.14165, table 2.1; of its two inconsistent heads for 1.3b the ones that make up the width); deepseek-v3
+/// comes without its multi-token prediction layer, as its published count does.
+struct ConfigPreset {
+  std::string_view name;
+  std::string_view config;
+};
+constexpr std::array config_presets = std::to_array<ConfigPreset>({
+    {"gpt-1.3b",
+     R"({"model_type": "gpt2", "n_embd": 2048, "n_layer": 24, "n_head": 16, "n_positions": 2048})"},
+    {"gpt-175b",
+     R"({"model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048})"},
+    {"mixtral-8x7b", R"({"model_type": "mixtral", "max_position_embeddings": 32768, "rope_theta": 1e6})"},
+    {"deepseek-v3", R"({"model_type": "deepseek_v3", "max_position_embeddings": 163840})"},
+});
+
 ModelSpec spec_of(const Preset& preset) {
   ModelSpec spec;
   spec.family = preset.family;
@@ -68,6 +84,9 @@ std::vector<std::string> preset_names() {
   for (const Preset& preset : presets) {
     names.emplace_back(preset.name);
   }
+  for (const ConfigPreset& preset : config_presets) {
+    names.emplace_back(preset.name);
+  }
   return names;
 }
 
@@ -75,6 +94,11 @@ ModelSpec preset(const std::string& name) {
   for (const Preset& preset : presets) {
     if (preset.name == name) {
       return spec_of(preset);
+    }
+  }
+  for (const ConfigPreset& preset : config_presets) {
+    if (preset.name == name) {
+      return spec_from_config(preset.config, name);
     }
   }
   throw RequestError("model.preset: no preset is named " + shown(name) +

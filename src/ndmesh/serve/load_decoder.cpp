@@ -44,6 +44,9 @@ std::shared_ptr<nn::Decoder> load_decoder(const std::filesystem::path& folder, D
         fmt::format("a model computes in float64, float32 or bfloat16, not {}", name_of(dtype)));
   }
   const model::ModelSpec spec = model::spec_from_folder(folder);
+  if (const std::vector<std::string> reasons = model::unrunnable_reasons(spec); !reasons.empty()) {
+    throw RequestError(reasons);
+  }
   const train::ModelWeights weights(folder, spec);
   for (const std::string& warning : weights.warnings()) {
     log_warning(warning);
