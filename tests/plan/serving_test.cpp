@@ -211,12 +211,12 @@ TEST(ServingBudgets, MeasuredCacheCapacities) {
       longest = longest_sequence(budget.cache, {}, budget.room - budget.logits_per_sequence, longest);
     }
     const double error = static_cast<double>(longest) / std::stod(tokens) - 1;
-    EXPECT_LT(std::abs(error), 0.08) << line << " " << longest;
+    EXPECT_LT(std::abs(error), 0.04) << line << " " << longest;
     sum += std::abs(error);
     ++rows;
   }
   ASSERT_EQ(rows, 51);
-  EXPECT_LT(sum / static_cast<double>(rows), 0.02);
+  EXPECT_LT(sum / static_cast<double>(rows), 0.012);
   RecordProperty("mape_percent", std::to_string(100 * sum / static_cast<double>(rows)));
 }
 

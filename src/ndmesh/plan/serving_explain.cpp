@@ -66,8 +66,9 @@ class Reasons {
     const std::int64_t experts = question_.model.experts->count;
     return fmt::format(
         "ep {}: experts are cut, {} of {} of each layer on a rank; attention is not; tokens travel to their "
-        "experts and back, and the busiest expert rank makes the others wait",
-        replica_.ep, experts / replica_.ep, experts);
+        "experts and back over {}, and the busiest expert rank makes the others wait",
+        replica_.ep, experts / replica_.ep, experts,
+        level(plan_, replica_.attention_ranks > 1 ? mesh::Axis::dp_replicate : mesh::Axis::tp));
   }
 
   std::string attention_ranks() const {
@@ -85,8 +86,8 @@ class Reasons {
             : fmt::format("; smaller ones do not fit: the nearest, {}, lacks {} a rank",
                           smaller->mesh().name(),
                           binary_bytes(std::max<std::int64_t>(0, excess(question_, *smaller))));
-    return fmt::format("replicas {}: {} of {} ranks on {} devices, each with sequences of its own{}",
-                       plan_.replicas, plan_.replicas, replica_.ranks(), question_.cluster.devices(), why);
+    return fmt::format("replicas {}: each on {} of {} devices, with sequences of its own{}", plan_.replicas,
+                       replica_.ranks(), question_.cluster.devices(), why);
   }
 
   const ServingQuestion& question_;
