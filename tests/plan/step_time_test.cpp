@@ -5,6 +5,7 @@
 #include <random>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/model/config.h"
 #include "ndmesh/plan/groups.h"
 #include "plan/time_support.h"
 
