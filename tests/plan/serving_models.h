@@ -54,35 +54,12 @@ inline model::ModelSpec opt(std::int64_t hidden, std::int64_t layers, std::int64
   return spec;
 }
 
-/// Mixtral 8x7B (arXiv 2401.04088).
 inline model::ModelSpec mixtral() {
-  model::ModelSpec spec = model::preset("llama-3-8b");
-  spec.family = "mixtral";
-  spec.vocab = 32000;
-  spec.max_positions = 32768;
-  spec.experts = model::Experts{.count = 8, .per_token = 2, .ffn = 14336};
-  spec.experts->layers.assign(32, true);
-  return spec;
+  return model::preset("mixtral-8x7b");
 }
 
-/// DeepSeek-V3 (arXiv 2412.19437, section 4.2).
 inline model::ModelSpec deepseek_v3() {
-  model::ModelSpec spec;
-  spec.family = "deepseek_v3";
-  spec.vocab = 129280;
-  spec.hidden = 7168;
-  spec.layers = 61;
-  spec.heads = spec.kv_heads = 128;
-  spec.head_dim = 128;
-  spec.ffn = 18432;
-  spec.max_positions = 163840;
-  spec.latent = model::LatentAttention{
-      .query_rank = 1536, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
-  spec.experts =
-      model::Experts{.count = 256, .per_token = 8, .ffn = 2048, .shared_ffn = 2048, .router_bias = false};
-  spec.experts->layers.assign(61, true);
-  std::fill_n(spec.experts->layers.begin(), 3, false);
-  return spec;
+  return model::preset("deepseek-v3");
 }
 
 }  // namespace ndmesh::plan

@@ -182,10 +182,34 @@ TEST(ServingWeights, StagesSumToTheModel) {
 
 // Rank
 
-/// 40 billion parameters are 80 GB, which the card holds; what lies outside of tensors is a line of its own.
+/// 40 billion parameters are 80 GB, which a card of 81,559 MiB holds; what it keeps aside is counted apart.
 TEST(ServingBudgets, WhatACardHasIsWhatItsDriverReports) {
+  ServingQuestion question =
+      question_of(model::estimate("40B"), cluster::parse_cluster("1xH100-SXM", "test"));
+  question.headroom = 0;
+  const ServingBudget budget = serving_budgets(question, {}).front();
+  EXPECT_EQ(question.cluster.usable_bytes, 85520809984);
+  EXPECT_EQ(weights(budget), 80000000000);
+  EXPECT_EQ(budget.outside, std::int64_t{450} << 20);
+  EXPECT_EQ(budget.room,
+            85520809984 - 80000000000 - budget.outside - budget.bytes[MemoryCategory::activations]);
+}
+
+/// A published size as it is written: 70 billion parameters of 2 bytes, over all stages.
+TEST(ServingBudgets, AnEstimatedModelHasItsStatedSize) {
+  for (const std::int64_t pp : {1, 4}) {
+    std::int64_t sum = 0;
+    for (const ServingBudget& budget :
+         serving_budgets(question_of(model::estimate("70B"), devices_of(8, h100_bytes)), {.pp = pp})) {
+      sum += weights(budget);
+    }
+    EXPECT_EQ(sum, 140000000000);
+  }
+}
+
+TEST(ServingBudgets, CommunicatorsAndHeadroomAreLinesOfTheirOwn) {
   const ServingBudget budget = first_budget(model::preset("llama-3-70b"), {.tp = 2});
-  EXPECT_EQ(budget.outside, (std::int64_t{450 + 342} << 20));
+  EXPECT_EQ(budget.outside, std::int64_t{450 + 342} << 20);
   EXPECT_EQ(budget.bytes[MemoryCategory::headroom], static_cast<std::int64_t>(0.05 * 85520809984));
   EXPECT_EQ(budget.room, h100_bytes - budget.bytes.total());
 }
