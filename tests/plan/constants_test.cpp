@@ -15,7 +15,8 @@ cluster::Cluster of_architecture(const std::string& architecture) {
 }
 
 TEST(Constants, EveryOneHasUnitOriginAndAPositiveValue) {
-  for (const char* const architecture : {"Volta", "Ampere", "Ada", "Hopper", "Blackwell Ultra", "CDNA3", "unheard of"}) {
+  for (const char* const architecture :
+       {"Volta", "Ampere", "Ada", "Hopper", "Blackwell Ultra", "CDNA3", "unheard of"}) {
     const Constants constants = constants_for(of_architecture(architecture), "megatron");
     std::set<std::string> names;
     for (const Constant& constant : constants.list) {

@@ -43,8 +43,10 @@ TEST(ProductTime, ShareOfPeakByRowsOnAnH100) {
 // With n or k of 512 and less the measured median never passes about 0.3.
 TEST(ProductTime, ThinProductsAreSlow) {
   const Rates rates = rates_of_device("Hopper", 989e12, 3350e9);
-  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 256, 8192}), 0.62 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
-  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 8192, 128}), 0.40 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
+  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 256, 8192}),
+            0.62 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
+  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 8192, 128}),
+            0.40 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
 }
 
 TEST(ProductTime, NeverFasterThanPeakOrMemory) {
@@ -62,7 +64,8 @@ TEST(ProductTime, NeverFasterThanPeakOrMemory) {
 
 // 4 b s^2 h FLOPs, half of them behind the causal mask.
 TEST(AttentionTime, CausalFlops) {
-  const AttentionShape shape{.tokens = 4096, .heads = 32, .context = 2048, .query_dim = 128, .value_dim = 128};
+  const AttentionShape shape{
+      .tokens = 4096, .heads = 32, .context = 2048, .query_dim = 128, .value_dim = 128};
   EXPECT_DOUBLE_EQ(shape.flops(), 4.0 * 4096 * 4096 * 4096 / 2);
 }
 
@@ -72,7 +75,8 @@ TEST(AttentionTime, FlashAttention2OnAnA100) {
   Rates flash2 = rates;
   flash2.flash_forward = 312e12 * 0.65;
   flash2.flash_backward = flash2.flash_forward * 0.8;
-  const AttentionShape shape{.tokens = 16384, .heads = 16, .context = 8192, .query_dim = 128, .value_dim = 128};
+  const AttentionShape shape{
+      .tokens = 16384, .heads = 16, .context = 8192, .query_dim = 128, .value_dim = 128};
   EXPECT_NEAR(shape.flops() / flash_forward_seconds(flash2, shape), 195e12, 20e12);
   EXPECT_NEAR(2.5 * shape.flops() / flash_backward_seconds(flash2, shape), 170e12, 25e12);
 }

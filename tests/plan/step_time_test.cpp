@@ -41,8 +41,8 @@ void expect_parts_sum(const StepTime& time) {
     exposed += entry.seconds;
   }
   EXPECT_NEAR(exposed, time.exposed, 1e-12 * time.seconds);
-  for (const double part : {time.compute, time.exposed, time.bubble, time.optimizer, time.input, time.checkpoint,
-                            time.other}) {
+  for (const double part :
+       {time.compute, time.exposed, time.bubble, time.optimizer, time.input, time.checkpoint, time.other}) {
     EXPECT_GE(part, 0);
   }
 }
@@ -115,7 +115,8 @@ TEST(StepTime, TensorParallelismAcrossNodesIsSlower) {
   const StepTime across = step(problem, with({.tp = 16}));
   EXPECT_GT(across.seconds, inside.seconds);
   Candidate outward = with({.tp = 8, .dp_shard = 2});
-  outward.order = {mesh::Axis::dp_shard, mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_replicate, mesh::Axis::pp};
+  outward.order = {mesh::Axis::dp_shard, mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_replicate,
+                   mesh::Axis::pp};
   EXPECT_GT(step(problem, outward).seconds, inside.seconds);
 }
 
@@ -145,8 +146,8 @@ TEST(StepTime, ExposedCollectivesAreNamed) {
     }
     return list;
   }();
-  for (const char* const name : {"tp/all_gather", "tp/reduce_scatter", "dp_shard/all_gather", "dp_shard/reduce_scatter",
-                                 "pp/send"}) {
+  for (const char* const name :
+       {"tp/all_gather", "tp/reduce_scatter", "dp_shard/all_gather", "dp_shard/reduce_scatter", "pp/send"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
   expect_parts_sum(time);
@@ -159,7 +160,7 @@ TEST(StepTime, OverlapHidesButNotAll) {
   problem.profile.time.overlap_gradients = false;
   const StepTime open = step(problem, candidate);
   EXPECT_LT(hidden.exposed, open.exposed);
-  EXPECT_GT(hidden.exposed, 0);           // the last unit
+  EXPECT_GT(hidden.exposed, 0);             // the last unit
   EXPECT_GT(hidden.compute, open.compute);  // hidden communication slows compute down
 }
 
@@ -204,9 +205,11 @@ class RandomCandidates {
     candidate.micro = std::int64_t{1} << pick(3);
     candidate.recompute.policy = std::array{job::Recompute::Policy::none, job::Recompute::Policy::selective,
                                             job::Recompute::Policy::full}[static_cast<std::size_t>(pick(3))];
-    candidate.schedule = std::array{schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::zb_h1,
-                                    schedule::Kind::interleaved, schedule::Kind::zb_v}[static_cast<std::size_t>(pick(5))];
-    const bool two = candidate.schedule == schedule::Kind::interleaved || candidate.schedule == schedule::Kind::zb_v;
+    candidate.schedule =
+        std::array{schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::zb_h1,
+                   schedule::Kind::interleaved, schedule::Kind::zb_v}[static_cast<std::size_t>(pick(5))];
+    const bool two =
+        candidate.schedule == schedule::Kind::interleaved || candidate.schedule == schedule::Kind::zb_v;
     candidate.chunks = two && candidate.mesh.pp > 1 ? 2 : 1;
     if (candidate.mesh.pp == 1) {
       candidate.schedule = schedule::Kind::one_f_one_b;
@@ -215,7 +218,9 @@ class RandomCandidates {
   }
 
  private:
-  std::int64_t pick(std::int64_t count) { return static_cast<std::int64_t>(generator_() % static_cast<unsigned>(count)); }
+  std::int64_t pick(std::int64_t count) {
+    return static_cast<std::int64_t>(generator_() % static_cast<unsigned>(count));
+  }
   std::mt19937 generator_;
 };
 
@@ -275,10 +280,11 @@ TEST(Groups, ExpertGroupsAreThoseOfTheMesh) {
   for (const mesh::MeshSizes& sizes :
        {mesh::MeshSizes{.tp = 2, .cp = 2, .dp_shard = 4, .pp = 2, .ep = 4},
         mesh::MeshSizes{.tp = 4, .dp_shard = 2, .dp_replicate = 4, .ep = 4, .etp = 2},
-        mesh::MeshSizes{.tp = 2, .dp_shard = 6, .ep = 3, .etp = 2}, mesh::MeshSizes{.dp_shard = 8, .ep = 8}}) {
+        mesh::MeshSizes{.tp = 2, .dp_shard = 6, .ep = 3, .etp = 2},
+        mesh::MeshSizes{.dp_shard = 8, .ep = 8}}) {
     for (const mesh::AxisOrder& order :
-         {mesh::default_order, mesh::AxisOrder{mesh::Axis::dp_shard, mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::pp,
-                                               mesh::Axis::dp_replicate}}) {
+         {mesh::default_order, mesh::AxisOrder{mesh::Axis::dp_shard, mesh::Axis::tp, mesh::Axis::cp,
+                                               mesh::Axis::pp, mesh::Axis::dp_replicate}}) {
       Candidate candidate = with(sizes);
       candidate.order = order;
       const mesh::Mesh mesh(sizes, order);

@@ -39,7 +39,8 @@ inline Constants ideal(const cluster::Cluster& cluster) {
   for (const char* const name : {"inner_efficiency", "outer_efficiency", "in_network_gain"}) {
     constants.at(name) = 1;
   }
-  for (const char* const name : {"collective_seconds", "kernel_seconds", "host_seconds", "step_seconds", "straggler"}) {
+  for (const char* const name : {"collective_seconds", "kernel_seconds", "host_seconds",
+                                 "micro_batch_seconds", "step_seconds", "straggler"}) {
     constants.at(name) = 0;
   }
   return constants;

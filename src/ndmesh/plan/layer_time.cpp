@@ -1,6 +1,7 @@
 #include "ndmesh/plan/layer_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace ndmesh::plan {
@@ -73,9 +74,10 @@ struct LayerClock::Tally {
   double selective_kernels = 0;
   double last_weight_seconds = 0;  // of the last linear layer: what its input's reduction can hide under
 
-  /// A pass is not shorter than the host needs to launch its kernels.
+  /// Compute is not shorter than the host needs to launch its kernels. Then collectives add to it: they start when the
+  /// last of their ranks has launched them.
   static void at_least(Pass& pass, double kernels, double host_seconds) {
-    pass.compute = std::max(pass.compute, kernels * host_seconds - pass.waiting());
+    pass.compute = std::max(pass.compute, kernels * host_seconds);
   }
 
   Work finish(const LayerKind& kind, double host_seconds) {
@@ -374,12 +376,18 @@ Work LayerClock::embedding() const {
   const double bytes = region_tokens() * real(model_.hidden) * rates_.element_bytes;
   elementwise(tally, 2 * bytes);
   leave_rows(tally);
-  tally.work.dense = real(model_.vocab * model_.hidden) / division_.tp;
+  tally.work.dense = local_vocab() * real(model_.hidden);
   return tally.finish({}, rates_.host_seconds);
 }
 
+/// Rows of the vocabulary on one tp rank, padding included.
+double LayerClock::local_vocab() const {
+  const double multiple = real(profile_.vocabulary_multiple) * division_.tp;
+  return std::ceil(real(model_.vocab) / multiple) * multiple / division_.tp;
+}
+
 void LayerClock::head_products(Tally& tally) const {
-  const double vocab = real(model_.vocab) / division_.tp;
+  const double vocab = local_vocab();
   linear(tally, {division_.tokens, vocab, real(model_.hidden)});
   enter_columns(tally);
   const double loss = move_seconds(rates_, division_.tokens * vocab * profile_.loss_bytes / 2);
@@ -400,7 +408,7 @@ Work LayerClock::prediction() const {
   linear(tally, {region_tokens(), hidden, 2 * hidden});
   head_products(tally);
   Work work = tally.finish({}, rates_.host_seconds);
-  work.dense -= real(model_.vocab) * hidden / division_.tp;  // the head's table is shared
+  work.dense -= local_vocab() * hidden;  // the head's table is shared
   return work;
 }
 

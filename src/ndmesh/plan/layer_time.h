@@ -80,6 +80,7 @@ class LayerClock {
   void experts(Tally& tally) const;
   void head_products(Tally& tally) const;
   double context_length(bool windowed) const;
+  double local_vocab() const;
   double region_tokens() const {
     return division_.sequence_parallel ? division_.tokens / division_.tp : division_.tokens;
   }

@@ -12,6 +12,7 @@ namespace {
 TimeProfile early_megatron() {
   TimeProfile profile;
   profile.attention = AttentionKernel::unfused;
+  profile.vocabulary_multiple = 128;
   profile.elementwise_passes = 1.5;
   profile.loss_bytes = 40;
   profile.selective = {.attention = true, .elementwise = false, .products = 0};
@@ -42,6 +43,7 @@ TimeProfile llmq() {
 /// SimuMax measured Megatron-Core with all overlaps off.
 TimeProfile simumax() {
   TimeProfile profile;
+  profile.vocabulary_multiple = 128;
   profile.attention = AttentionKernel::flash3;
   profile.overlap_gradients = false;
   profile.overlap_parameters = false;
@@ -137,7 +139,9 @@ TimeProfile measured_time(const MeasuredRow& row, const TimeProfile& today) {
 }
 
 TimeProfile vtrain_time() {
-  return megatron_deepspeed();
+  TimeProfile profile = megatron_deepspeed();
+  profile.vocabulary_multiple = 1;
+  return profile;
 }
 
 }  // namespace ndmesh::plan

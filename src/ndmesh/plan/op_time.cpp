@@ -22,6 +22,11 @@ double flash_saturation(const AttentionShape& shape) {
   return shape.context / (shape.context + half_context) * dim / (dim + half_dim) * (128 + half_dim) / 128;
 }
 
+/// Tensor cores want rows of whole 16 bytes.
+bool is_aligned(double n, double k) {
+  return std::fmod(n, 8) == 0 && std::fmod(k, 8) == 0;
+}
+
 /// Blocks run in waves; part of the last one's idle units is used by its neighbours.
 double waves(double blocks, double units) {
   const double exact = blocks / units;
@@ -32,7 +37,7 @@ double waves(double blocks, double units) {
 
 double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes) {
   const auto [m, n, k, batch] = product;
-  const double unit_flops = flops / rates.compute_units;
+  const double unit_flops = flops * (is_aligned(n, k) ? 1 : rates.misaligned) / rates.compute_units;
   double compute = INFINITY;
   for (const Tile& tile : tiles) {
     const double outputs = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;

@@ -57,6 +57,7 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   rates.flash_backward = flash * constants["attention_backward"];
   rates.memory_bandwidth = device.memory_bandwidth * constants["memory_efficiency"];
   rates.compute_units = constants["compute_units"];
+  rates.misaligned = constants["misaligned_efficiency"];
   rates.prologue = constants["matmul_prologue"];
   rates.weight_gradient_slowdown = constants["weight_gradient_slowdown"];
   rates.kernel_seconds = constants["kernel_seconds"];
@@ -67,6 +68,7 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   rates.optimizer_bytes = constants["optimizer_bytes"];
   rates.host_optimizer_bandwidth = constants["host_optimizer_bandwidth"];
   rates.host_bandwidth = device.host_bandwidth;
+  rates.micro_batch_seconds = constants["micro_batch_seconds"];
   rates.step_seconds = constants["step_seconds"];
   rates.straggler = constants["straggler"];
   return rates;

@@ -13,6 +13,7 @@ struct Rates {
   double flash_backward = 0;
   double memory_bandwidth = 0;  ///< bytes/s that kernels reach
   double compute_units = 0;     ///< blocks that run at once
+  double misaligned = 1;     ///< share of its rate that a product keeps whose n or k is no multiple of 8
   double prologue = 0;          ///< elements of k that starting a block costs
   double weight_gradient_slowdown = 1;
   double kernel_seconds = 0;  ///< shortest kernel
@@ -23,6 +24,7 @@ struct Rates {
   double optimizer_bytes = 0;  ///< moved for one element that the optimizer updates
   double host_optimizer_bandwidth = 0;
   double host_bandwidth = 0;
+  double micro_batch_seconds = 0;  ///< of the host, for one micro-batch on one stage
   double step_seconds = 0;
   double straggler = 0;
 };

@@ -24,13 +24,29 @@ double real(std::int64_t value) {
 struct RankTime {
   Work work;  ///< of all its chunks, one micro-batch
   DataTime data;
-  double each = 0;  ///< seconds that one micro-batch keeps it, waits included
+  double each_forward = 0;  ///< what the data axes add to one micro-batch, slow-down included
+  double each_backward = 0;
+  double slowdown_each = 0;  ///< compute that hidden communication slows down, in each micro-batch
+  double slowdown_once = 0;  ///< and once a step
   double optimizer = 0;
-  double tied = 0;      ///< sum of a table that both ends of the pipeline hold
-  double slowdown = 0;  ///< compute that hidden communication slows down, once a step
-  double end = 0;       ///< when its last action ends
-  double tail() const { return data.once() + optimizer + tied + slowdown; }
+  double tied = 0;  ///< sum of a table that both ends of the pipeline hold
+  double end = 0;   ///< when its last action ends
+
+  /// Seconds that one micro-batch keeps it, waits included.
+  double each() const { return work.whole().total() + each_forward + each_backward; }
+  double tail() const { return data.once() + optimizer + tied + slowdown_once; }
 };
+
+/// A rank is done when the gradients that it sent have passed all stages before it: rank 0 last.
+void set_ends(const schedule::Shape& shape, const std::vector<schedule::StageSeconds>& seconds,
+              const schedule::Simulation& simulation, std::vector<RankTime>& ranks) {
+  const bool split = schedule::splits_backward(shape.kind);
+  double drain = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ranks[r].end = std::max(simulation.seconds - (split ? 0 : drain), simulation.busy[r]);
+    drain += seconds[r].input_grad + seconds[r].weight_grad + seconds[r].send;
+  }
+}
 
 void add(std::vector<Exposed>& list, const std::string& what, double seconds) {
   if (seconds <= 0) {
@@ -95,6 +111,11 @@ class TimeModel::State {
     return layout::stage_layers(problem_.model.layers, shape.stages(), stage);
   }
   double send_seconds(const Candidate& candidate) const;
+  double blocking_send(double send) const { return problem_.profile.time.overlap_sends ? 0 : send; }
+  std::vector<Work> stage_works(const Candidate& candidate);
+  std::vector<schedule::StageSeconds> stage_seconds(const schedule::Shape& shape,
+                                                    const std::vector<Work>& stages,
+                                                    const std::vector<RankTime>& ranks, double send) const;
   RankTime rank_time(const Candidate& candidate, const DataGroups& groups, const Work& work) const;
   std::vector<RankTime> rank_times(const Candidate& candidate, const std::vector<Work>& stages) const;
   void tie_ends(const Candidate& candidate, std::vector<RankTime>& ranks) const;
@@ -132,13 +153,15 @@ RankTime TimeModel::State::rank_time(const Candidate& candidate, const DataGroup
   rank.work = work;
   rank.data = data_time(problem_, candidate, groups, collectives_, work);
   const DataTime& data = rank.data;
-  rank.work.forward.compute += rates_.overlap_slowdown * data.gather_forward.hidden;
-  rank.work.input_grad.compute +=
+  const double slow_forward = rates_.overlap_slowdown * data.gather_forward.hidden;
+  const double slow_backward =
       rates_.overlap_slowdown * (data.gather_backward.hidden + data.reduce_each.hidden);
-  rank.each = rank.work.whole().total() + data.each_forward() + data.each_backward();
+  rank.each_forward = data.each_forward() + slow_forward;
+  rank.each_backward = data.each_backward() + slow_backward;
+  rank.slowdown_each = slow_forward + slow_backward;
+  rank.slowdown_once = rates_.overlap_slowdown *
+                       (data.reduce_last.hidden + data.replicate.hidden + data.gather_updated.hidden);
   rank.optimizer = optimizer_seconds(candidate, rates_, updated_elements(candidate, groups, work));
-  rank.slowdown = rates_.overlap_slowdown *
-                  (data.reduce_last.hidden + data.replicate.hidden + data.gather_updated.hidden);
   return rank;
 }
 
@@ -147,9 +170,9 @@ void TimeModel::State::tie_ends(const Candidate& candidate, std::vector<RankTime
   if (!problem_.model.tied || ranks.size() <= 1) {
     return;
   }
-  const std::int64_t ends_apart = real(candidate.mesh.pp) > 1 ? candidate.mesh.pp - 1 : 1;
+  // Two ranks half a pipeline apart meet on the level on which its ends meet.
   std::vector<cluster::Extent> extents = extents_of(candidate, {mesh::Axis::pp});
-  extents.front() = {.size = 2, .stride = extents.front().stride * ends_apart};
+  extents.front() = {.size = 2, .stride = extents.front().stride * (candidate.mesh.pp / 2)};
   const double bytes = real(problem_.model.vocab) * real(problem_.model.hidden) / real(candidate.mesh.tp) *
                        real(problem_.profile.time.gradient_bytes);
   const double seconds = collectives_.all_reduce(collectives_.group(extents), bytes);
@@ -174,52 +197,59 @@ std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate,
   return ranks;
 }
 
-StepTime TimeModel::State::step(const Candidate& candidate) {
+std::vector<Work> TimeModel::State::stage_works(const Candidate& candidate) {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   const WorkTable& table = tables_.of(candidate);
-  std::vector<Work> stages;
+  std::vector<Work> works;
+  works.reserve(static_cast<std::size_t>(shape.stages()));
   for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
     const layout::Range range = layers(shape, stage);
-    stages.push_back(table.work(range.start, range.size));
+    works.push_back(table.work(range.start, range.size));
   }
-  std::vector<RankTime> ranks = rank_times(candidate, stages);
-  const double send = send_seconds(candidate);
-  const double blocking = problem_.profile.time.overlap_sends ? 0 : send;
+  return works;
+}
+
+/// What the schedule simulates: a rank's data communication is dealt out to its chunks.
+std::vector<schedule::StageSeconds> TimeModel::State::stage_seconds(const schedule::Shape& shape,
+                                                                    const std::vector<Work>& stages,
+                                                                    const std::vector<RankTime>& ranks,
+                                                                    double send) const {
+  const double blocking = blocking_send(send);
   std::vector<schedule::StageSeconds> seconds;
+  seconds.reserve(stages.size());
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const RankTime& rank =
-        ranks[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
-    const double chunks = real(shape.chunks);
-    const double slow_forward = rates_.overlap_slowdown * rank.data.gather_forward.hidden;
-    const double slow_backward =
-        rates_.overlap_slowdown * (rank.data.gather_backward.hidden + rank.data.reduce_each.hidden);
-    seconds.push_back({.forward = stages[stage].forward.total() + blocking +
-                                  (rank.data.each_forward() + slow_forward) / chunks,
-                       .input_grad = stages[stage].input_grad.total() + blocking +
-                                     (rank.data.each_backward() + slow_backward) / chunks,
+    const RankTime& rank = ranks[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
+    const double share = 1 / real(shape.chunks);
+    seconds.push_back({.forward = stages[stage].forward.total() + share * rank.each_forward +
+                                  rates_.micro_batch_seconds + blocking,
+                       .input_grad = stages[stage].input_grad.total() + share * rank.each_backward + blocking,
                        .weight_grad = stages[stage].weight_grad.total(),
                        .send = send});
   }
-  const schedule::Simulation simulation = schedule::simulate(shape, seconds);
+  return seconds;
+}
 
-  // A rank is done when the gradients that it sent have passed all stages before it: rank 0 last.
-  double drain = 0;
-  const bool split = schedule::splits_backward(shape.kind);
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    ranks[r].end = std::max(simulation.seconds - (split ? 0 : drain), simulation.busy[r]);
-    drain += seconds[r].input_grad + seconds[r].weight_grad + seconds[r].send;
-  }
+StepTime TimeModel::State::step(const Candidate& candidate) {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const std::vector<Work> stages = stage_works(candidate);
+  std::vector<RankTime> ranks = rank_times(candidate, stages);
+  const double send = send_seconds(candidate);
+  const std::vector<schedule::StageSeconds> seconds = stage_seconds(shape, stages, ranks, send);
+  const schedule::Simulation simulation = schedule::simulate(shape, seconds);
+  set_ends(shape, seconds, simulation, ranks);
   const RankTime& last =
       *std::ranges::max_element(ranks, {}, [](const RankTime& rank) { return rank.end + rank.tail(); });
 
   const double micro_batches = real(shape.micro_batches);
+  const double passes = micro_batches * real(shape.chunks);
   StepTime time;
   time.bubble_share = simulation.bubble();
-  time.compute = micro_batches * last.work.whole().compute + last.slowdown;
+  time.compute = micro_batches * (last.work.whole().compute + last.slowdown_each) + last.slowdown_once;
   time.optimizer = last.optimizer;
+  time.other = passes * rates_.micro_batch_seconds;
   add_waits(candidate, last, micro_batches, time);
-  const double blocked = 2 * blocking * real(shape.chunks) * micro_batches;
-  const double waiting = std::max(0.0, last.end - micro_batches * last.each - blocked);
+  const double blocked = 2 * passes * blocking_send(send);
+  const double waiting = std::max(0.0, last.end - micro_batches * last.each() - blocked - time.other);
   const double transfers = std::min(waiting, 2 * real(shape.ranks - 1) * send);
   add(time.by_collective, "pp/send", transfers + blocked);
   add(time.by_collective, "pp/all_reduce", last.tied);
@@ -253,10 +283,11 @@ void TimeModel::State::add_waits(const Candidate& candidate, const RankTime& ran
 /// Input, checkpoints and what a step does once; then the sum and the rates.
 void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) const {
   const double tokens = real(problem_.global_batch) * real(problem_.seq_len);
-  const double busy = time.compute + time.exposed + time.bubble + time.optimizer;
-  time.other = rates_.step_seconds + straggling() * busy;
+  const double busy = time.compute + time.exposed + time.bubble + time.optimizer + time.other;
+  time.other += rates_.step_seconds + straggling() * busy;
+  const double worked = busy * (1 + straggling()) + rates_.step_seconds;
   if (problem_.cluster.input_rate > 0) {
-    time.input = std::max(0.0, tokens / problem_.cluster.input_rate - busy - time.other);
+    time.input = std::max(0.0, tokens / problem_.cluster.input_rate - worked);
   }
   if (problem_.checkpoint_every > 0 && problem_.cluster.storage_bandwidth > 0) {
     const double bytes =
@@ -294,7 +325,9 @@ double TimeModel::State::least_seconds(const Candidate& candidate) {
     fill = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
   }
   const double micro_batches = real(shape.micro_batches);
-  const double pipeline = std::max(micro_batches * first_rank, fill + micro_batches * last_rank);
+  const double host = real(shape.chunks) * rates_.micro_batch_seconds;
+  const double pipeline =
+      std::max(micro_batches * (first_rank + host), fill + micro_batches * (last_rank + host));
   const double sharers = candidate.zero > 0 ? real(candidate.mesh.cp * candidate.mesh.dp_shard) : 1;
   const double update = optimizer_seconds(candidate, rates_, held / sharers);
   return (rates_.step_seconds + (pipeline + update) * (1 + straggling())) * least_slack;

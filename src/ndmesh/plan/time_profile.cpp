@@ -30,8 +30,8 @@ TimeProfile ndmesh_profile() {
 TimeProfile megatron_profile() {
   TimeProfile profile;
   profile.attention = AttentionKernel::flash3;
+  profile.vocabulary_multiple = 128;
   profile.selective = {.attention = true, .elementwise = false, .products = 0};
-  profile.overlap_sends = true;
   return profile;
 }
 

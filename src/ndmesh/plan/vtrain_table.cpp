@@ -13,7 +13,7 @@ namespace ndmesh::plan {
 namespace {
 
 constexpr std::int64_t node_devices = 8;
-constexpr std::int64_t padded_vocab = 51'200;
+constexpr std::int64_t gpt2_vocab = 50'257;
 
 model::ModelSpec gpt(const MeasuredRow& row) {
   model::ModelSpec spec;
@@ -23,7 +23,7 @@ model::ModelSpec gpt(const MeasuredRow& row) {
   spec.heads = spec.kv_heads = row.needed("heads");
   spec.head_dim = std::max<std::int64_t>(1, spec.hidden / spec.heads);
   spec.ffn = 4 * spec.hidden;
-  spec.vocab = padded_vocab;
+  spec.vocab = gpt2_vocab;
   spec.max_positions = row.needed("seq_len");
   spec.tied = true;
   spec.gated = false;
@@ -79,7 +79,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   Problem& problem = result.problem;
   problem.model = gpt(row);
   problem.cluster = a100_nodes(row, devices);
-  problem.profile = profile("megatron");
+  problem.profile = profile("deepspeed");
   problem.profile.time = vtrain_time();
   problem.seq_len = row.needed("seq_len");
   problem.global_batch = row.needed("global_batch");
