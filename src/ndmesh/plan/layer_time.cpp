@@ -237,13 +237,9 @@ void LayerClock::attention_core(Tally& tally, bool windowed) const {
   double forward = 0;
   double backward = 0;
   if (profile_.attention == AttentionKernel::unfused) {
-    const double sequence = real(problem_.seq_len);
-    const double rows = std::min(division_.tokens, sequence);
-    const double batch = heads * division_.tokens / rows;
-    const double product =
-        product_seconds(rates_, {rows, sequence, shape.query_dim, batch}, rates_.attention_flops) +
-        product_seconds(rates_, {rows, shape.value_dim, sequence, batch}, rates_.attention_flops);
-    const double moved = move_seconds(rates_, rates_.score_bytes * heads * division_.tokens * sequence);
+    const ScoreShape scores{.attention = shape, .sequence = real(problem_.seq_len)};
+    const double product = score_products_seconds(rates_, scores);
+    const double moved = move_seconds(rates_, rates_.score_bytes * scores.count());
     forward = product + moved;
     backward = 2 * product + elementwise_backward * moved;
     tally.forward_kernels += 5;
@@ -382,6 +378,9 @@ Work LayerClock::embedding() const {
 
 /// Rows of the vocabulary on one tp rank, padding included.
 double LayerClock::local_vocab() const {
+  if (division_.tp <= 1 && !profile_.pads_uncut_vocabulary) {
+    return real(model_.vocab);
+  }
   const double multiple = real(profile_.vocabulary_multiple) * division_.tp;
   return std::ceil(real(model_.vocab) / multiple) * multiple / division_.tp;
 }

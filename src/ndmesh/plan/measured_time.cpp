@@ -140,7 +140,7 @@ TimeProfile measured_time(const MeasuredRow& row, const TimeProfile& today) {
 
 TimeProfile vtrain_time() {
   TimeProfile profile = megatron_deepspeed();
-  profile.vocabulary_multiple = 1;
+  profile.pads_uncut_vocabulary = false;
   return profile;
 }
 

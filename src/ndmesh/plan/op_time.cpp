@@ -59,6 +59,14 @@ double move_seconds(const Rates& rates, double bytes) {
   return rates.kernel_seconds + bytes / rates.memory_bandwidth;
 }
 
+double score_products_seconds(const Rates& rates, const ScoreShape& shape) {
+  constexpr double half_dim = 64;
+  const auto seconds = [&](double dim) {
+    return rates.kernel_seconds + 2 * shape.count() * dim * (dim + half_dim) / dim / rates.attention_flops;
+  };
+  return seconds(shape.attention.query_dim) + seconds(shape.attention.value_dim);
+}
+
 double flash_forward_seconds(const Rates& rates, const AttentionShape& shape) {
   return rates.kernel_seconds + shape.flops() / (rates.flash_forward * flash_saturation(shape));
 }

@@ -23,6 +23,13 @@ struct AttentionShape {
   double flops() const { return 2 * tokens * heads * context * (query_dim + value_dim); }
 };
 
+/// Attention that writes the scores of every pair of tokens, causal or not.
+struct ScoreShape {
+  AttentionShape attention;  ///< its context means nothing here
+  double sequence = 0;       ///< keys that each query meets
+  double count() const { return attention.tokens * attention.heads * sequence; }
+};
+
 /// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles (and k, where there are few),
 /// tiles run on the compute units in waves, each pays a prologue along k; never faster than its operands move.
 /// `extra_bytes` move beside them.
@@ -30,6 +37,10 @@ double product_seconds(const Rates& rates, const Product& product, double flops,
 
 /// Seconds to move `bytes` through memory in one kernel.
 double move_seconds(const Rates& rates, double bytes);
+
+/// Seconds of the two products of unfused attention, forward; the bytes of the scores are not in it. Heads are many small
+/// products at once, which hide each other's prologues; only narrow heads keep units waiting.
+double score_products_seconds(const Rates& rates, const ScoreShape& shape);
 
 /// Seconds of fused attention (FlashAttention): forward, and backward with its 2.5 times as many FLOPs.
 double flash_forward_seconds(const Rates& rates, const AttentionShape& shape);
