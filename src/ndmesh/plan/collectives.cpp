@@ -74,7 +74,7 @@ GroupCost Collectives::group(const cluster::Span& span) const {
     const double peers = members / inside - 1;  // other domains of the level below
     const double bandwidth = line_rate(level, peers) * efficiency;
     cost.ring_bandwidth = std::min(cost.ring_bandwidth, inside * bandwidth);
-    cost.peer_seconds = std::max(cost.peer_seconds, (members - inside) / cost.ranks / bandwidth);
+    cost.crossings.push_back({.inside = inside, .members = members, .bandwidth = bandwidth});
     cost.pair_bandwidth = bandwidth;
     cost.hop_seconds += (cost.ranks / inside - cost.ranks / members) * level.latency;
     cost.tree_seconds += std::ceil(std::log2(members / inside)) * level.latency;
@@ -108,7 +108,26 @@ double Collectives::all_to_all(const GroupCost& group, double bytes) const {
   if (group.ranks <= 1) {
     return 0;
   }
-  return base_seconds_ + group.pair_seconds + bytes * group.peer_seconds;
+  double slowest = 0;
+  for (const Crossing& crossing : group.crossings) {
+    const double share = (crossing.members - crossing.inside) / group.ranks;
+    slowest = std::max(slowest, share * bytes / crossing.bandwidth);
+  }
+  return base_seconds_ + group.pair_seconds + slowest;
+}
+
+double Collectives::dispatch(const GroupCost& group, double bytes, double copies, bool once) const {
+  if (!once || group.ranks <= 1) {
+    return all_to_all(group, bytes * copies);
+  }
+  double slowest = 0;
+  for (const Crossing& crossing : group.crossings) {
+    // Of the domains of the level below, other than the token's own, those that one of its experts sits in.
+    const double hit = 1 - std::pow(1 - crossing.inside / group.ranks, copies);
+    const double reached = crossing.inside > 1 ? crossing.members / crossing.inside - 1 : group.ranks - 1;
+    slowest = std::max(slowest, reached * hit * bytes / crossing.bandwidth);
+  }
+  return base_seconds_ + group.pair_seconds + slowest;
 }
 
 double Collectives::send(const GroupCost& group, double bytes) const {

@@ -10,12 +10,19 @@
 
 namespace ndmesh::plan {
 
+/// A level on which ranks of a group meet that did not meet further in.
+struct Crossing {
+  double inside = 1;     ///< ranks of the group in one domain of the level below
+  double members = 1;    ///< and in one domain of this level
+  double bandwidth = 0;  ///< bytes/s of each rank
+};
+
 /// What a group's place on the cluster costs, reduced to a few numbers: sums over the levels that it crosses.
 struct GroupCost {
   double ranks = 1;
+  std::vector<Crossing> crossings;
   double ring_bandwidth =
       0;  ///< bytes/s of the narrowest place of a ring (a domain's links are shared by its ranks)
-  double peer_seconds = 0;     ///< seconds a byte that one rank sends to all others evenly
   double pair_bandwidth = 0;   ///< bytes/s between neighbours on the outermost level
   double hop_seconds = 0;      ///< of the ranks - 1 hops of a ring together
   double tree_seconds = 0;     ///< of a tree's way up
@@ -43,6 +50,10 @@ class Collectives {
   double reduce_scatter(const GroupCost& group, double bytes) const { return all_gather(group, bytes); }
   /// `bytes` that one rank holds, 1 / n of them for each.
   double all_to_all(const GroupCost& group, double bytes) const;
+  /// Tokens to the ranks of their experts: `bytes` of the tokens of one rank, each for `copies` experts. A copy goes to
+  /// each expert on its own; or (`once`, as DeepEP does) once to each domain and rank that has one of them, experts being
+  /// spread evenly.
+  double dispatch(const GroupCost& group, double bytes, double copies, bool once) const;
   /// `bytes` from one rank to its neighbour, all at once.
   double send(const GroupCost& group, double bytes) const;
 

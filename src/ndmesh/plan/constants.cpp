@@ -13,7 +13,7 @@ namespace {
 
 struct TableRow {
   Constant constant;
-  std::string architecture;  ///< "*": any
+  std::string architecture;  ///< or the beginning of a device's name; "*": any
   std::string runtime;       ///< "*": any
 };
 
@@ -36,9 +36,9 @@ std::vector<TableRow> read_table() {
   return rows;
 }
 
-/// "Blackwell Ultra" is a Blackwell.
-bool is_kind_of(std::string_view architecture, std::string_view family) {
-  return family == "*" || architecture.starts_with(family);
+/// Whether a row of the table speaks of the device: "Blackwell Ultra" is a Blackwell, "H100-SXM" an H100.
+bool speaks_of(std::string_view family, const cluster::Device& device) {
+  return family == "*" || device.architecture.starts_with(family) || device.name.starts_with(family);
 }
 
 template <class List>
@@ -65,7 +65,7 @@ Constants constants_for(const cluster::Cluster& cluster, std::string_view runtim
   Constants chosen;
   for (const TableRow& row : table) {
     const bool runs = row.runtime == "*" || row.runtime == runtime;
-    if (!runs || !is_kind_of(cluster.device.architecture, row.architecture)) {
+    if (!runs || !speaks_of(row.architecture, cluster.device)) {
       continue;
     }
     const auto known = std::ranges::find(chosen.list, row.constant.name, &Constant::name);

@@ -70,27 +70,28 @@ struct LayerClock::Tally {
   double forward_kernels = 0;
   double input_kernels = 0;
   double weight_kernels = 0;
+  double forward_host = 0;  // seconds of the host beside launches
+  double input_host = 0;
   Pass selective;  // forward again under selective recompute
   double selective_kernels = 0;
   double last_weight_seconds = 0;  // of the last linear layer: what its input's reduction can hide under
 
   /// Compute is not shorter than the host needs to launch its kernels. Then collectives add to it: they start when the
   /// last of their ranks has launched them.
-  static void at_least(Pass& pass, double kernels, double host_seconds) {
-    pass.compute = std::max(pass.compute, kernels * host_seconds);
-  }
+  static void at_least(Pass& pass, double host) { pass.compute = std::max(pass.compute, host); }
 
   Work finish(const LayerKind& kind, double host_seconds) {
-    at_least(work.forward, forward_kernels, host_seconds);
+    at_least(work.forward, forward_kernels * host_seconds + forward_host);
     if (kind.recomputed) {
       work.input_grad += work.forward;
       input_kernels += forward_kernels;
+      input_host += forward_host;
     } else if (kind.selective) {
       work.input_grad += selective;
       input_kernels += selective_kernels;
     }
-    at_least(work.input_grad, input_kernels, host_seconds);
-    at_least(work.weight_grad, weight_kernels, host_seconds);
+    at_least(work.input_grad, input_kernels * host_seconds + input_host);
+    at_least(work.weight_grad, weight_kernels * host_seconds);
     return work;
   }
 };
@@ -107,12 +108,14 @@ LayerClock::LayerClock(const Problem& problem, const Rates& rates, const Collect
 void LayerClock::linear(Tally& tally, const Product& product) const {
   const auto [m, n, k, batch] = product;
   const double flops = rates_.product_flops;
-  const double forward = product_seconds(rates_, product, flops);
+  const double forward =
+      product_seconds(rates_, product, flops) + cast_seconds(rates_, (m * k + k * n) * batch);
   const double accumulated = (profile_.gradient_accumulation_fused ? 8 : 16) * n * k * batch;
   const double weight =
       product_seconds(rates_, {n, k, m, batch}, flops, accumulated) * rates_.weight_gradient_slowdown;
   tally.work.forward.compute += forward;
-  tally.work.input_grad.compute += product_seconds(rates_, {m, k, n, batch}, flops);
+  tally.work.input_grad.compute +=
+      product_seconds(rates_, {m, k, n, batch}, flops) + cast_seconds(rates_, m * n * batch);
   tally.work.weight_grad.compute += weight;
   tally.work.dense += n * k * batch;
   tally.last_weight_seconds = weight;
@@ -323,7 +326,8 @@ void LayerClock::experts(Tally& tally) const {
   const double hidden = real(model_.hidden);
   const double tokens = division_.tokens / division_.tp;
   const double skew = profile_.balanced_experts ? 1 : problem_.expert_skew;
-  const double routed = tokens * real(experts.per_token);
+  const double copies = real(experts.per_token);
+  const double routed = tokens * copies;
   const double bytes = routed * hidden * rates_.element_bytes;
   linear(tally, {tokens, real(experts.count), hidden});
   elementwise(tally, 6 * scattered * bytes * division_.etp);
@@ -337,7 +341,8 @@ void LayerClock::experts(Tally& tally) const {
   linear(tally, {rows, hidden, wide, local});
   tally.work.expert += tally.work.dense - before;
   tally.work.dense = before;
-  double exchange = 2 * skew * collectives_.all_to_all(division_.ep_group, bytes);
+  double exchange =
+      2 * skew * collectives_.dispatch(division_.ep_group, bytes / copies, copies, profile_.dispatch_once);
   exchange += collectives_.all_gather(division_.etp_group, bytes * division_.etp) +
               collectives_.reduce_scatter(division_.etp_group, bytes * division_.etp);
   const double hidden_share = profile_.overlap_experts ? 1 : 0;
@@ -345,8 +350,8 @@ void LayerClock::experts(Tally& tally) const {
   const double backward = std::max(0.0, exchange - hidden_share * tally.work.input_grad.compute);
   tally.work.forward.wait(Wait::ep) += forward;
   tally.work.input_grad.wait(Wait::ep) += backward;
-  tally.forward_kernels += 20;
-  tally.input_kernels += 20;
+  tally.forward_host += rates_.expert_host_seconds;
+  tally.input_host += rates_.expert_host_seconds;
 }
 
 Work LayerClock::layer(const LayerKind& kind) const {

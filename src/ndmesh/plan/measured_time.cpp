@@ -110,12 +110,26 @@ void note_kernels(const MeasuredRow& row, TimeProfile& profile) {
   }
 }
 
+/// ZeRO-3 of 2021 (the rival in Narayanan et al.): nothing prefetched.
+void note_early_zero(const MeasuredRow& row, TimeProfile& profile) {
+  if (row.text("zero_stage") == "3") {
+    profile.prefetch = false;
+    profile.elementwise_passes = 2.5;
+    profile.gradient_bytes = 2;
+    profile.reduce_each_micro_batch = true;
+  }
+}
+
 void note_overlaps(const MeasuredRow& row, TimeProfile& profile) {
   if (row.noted("async TP") || row.noted("AsyncTP")) {
     profile.overlap_tensor = true;
   }
   if (row.noted("EP comm overlap on") || row.noted("1F1B overlap")) {
     profile.overlap_experts = true;
+  }
+  if (row.noted("alltoall dispatcher") || row.noted("token-dispatcher-type=alltoall") ||
+      row.noted("alltoall fallback")) {
+    profile.dispatch_once = false;
   }
   if (row.noted("natural routing") || row.noted("real data")) {
     profile.balanced_experts = false;
@@ -131,6 +145,9 @@ TimeProfile measured_time(const MeasuredRow& row, const TimeProfile& today) {
       std::ranges::find_if(groups, [&](const GroupProfile& entry) { return group.starts_with(entry.group); });
   if (known != groups.end()) {
     profile = known->make();
+  }
+  if (group.starts_with("sc21")) {
+    note_early_zero(row, profile);
   }
   note_attention(row, profile);
   note_kernels(row, profile);

@@ -55,6 +55,10 @@ double product_seconds(const Rates& rates, const Product& product, double flops,
   return rates.kernel_seconds + std::max(compute, bytes / rates.memory_bandwidth);
 }
 
+double cast_seconds(const Rates& rates, double elements) {
+  return rates.cast_bytes > 0 ? move_seconds(rates, elements * rates.cast_bytes) : 0;
+}
+
 double move_seconds(const Rates& rates, double bytes) {
   return rates.kernel_seconds + bytes / rates.memory_bandwidth;
 }

@@ -35,6 +35,9 @@ struct ScoreShape {
 /// `extra_bytes` move beside them.
 double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes = 0);
 
+/// Seconds to bring `elements` into the 8-bit format of products; 0 for other formats.
+double cast_seconds(const Rates& rates, double elements);
+
 /// Seconds to move `bytes` through memory in one kernel.
 double move_seconds(const Rates& rates, double bytes);
 

@@ -62,6 +62,8 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   rates.weight_gradient_slowdown = constants["weight_gradient_slowdown"];
   rates.kernel_seconds = constants["kernel_seconds"];
   rates.host_seconds = problem.profile.time.graphs ? 0 : constants["host_seconds"];
+  rates.expert_host_seconds = constants["expert_host_seconds"];
+  rates.cast_bytes = problem.precision.fp8_products ? constants["cast_bytes"] : 0;
   rates.score_bytes = constants["score_bytes"];
   rates.element_bytes = static_cast<double>(bytes_of(problem.precision.compute));
   rates.overlap_slowdown = constants["overlap_slowdown"];

@@ -13,12 +13,14 @@ struct Rates {
   double flash_backward = 0;
   double memory_bandwidth = 0;  ///< bytes/s that kernels reach
   double compute_units = 0;     ///< blocks that run at once
-  double misaligned = 1;     ///< share of its rate that a product keeps whose n or k is no multiple of 8
+  double misaligned = 1;        ///< share of its rate that a product keeps whose n or k is no multiple of 8
   double prologue = 0;          ///< elements of k that starting a block costs
   double weight_gradient_slowdown = 1;
-  double kernel_seconds = 0;  ///< shortest kernel
-  double host_seconds = 0;    ///< to launch one; 0 with graphs
+  double kernel_seconds = 0;       ///< shortest kernel
+  double host_seconds = 0;         ///< to launch one; 0 with graphs
+  double expert_host_seconds = 0;  ///< of the host in one pass of a layer with experts, beside launches
   double score_bytes = 0;
+  double cast_bytes = 0;     ///< moved for one element of an 8-bit product's operands; 0 for other formats
   double element_bytes = 2;  ///< of the compute dtype
   double overlap_slowdown = 0;
   double optimizer_bytes = 0;  ///< moved for one element that the optimizer updates

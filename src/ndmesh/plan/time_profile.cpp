@@ -31,6 +31,7 @@ TimeProfile megatron_profile() {
   TimeProfile profile;
   profile.attention = AttentionKernel::flash3;
   profile.vocabulary_multiple = 128;
+  profile.dispatch_once = true;
   profile.selective = {.attention = true, .elementwise = false, .products = 0};
   return profile;
 }

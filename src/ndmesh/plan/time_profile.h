@@ -38,7 +38,8 @@ struct TimeProfile {
   bool overlap_tensor = false;          ///< tp collectives are cut and pipelined with their products
   bool overlap_tensor_backward = true;  ///< tp reductions of backward run under weight-gradient products
   bool overlap_experts = false;         ///< all-to-all of one micro-batch under the compute of another
-  bool overlap_sends = true;            ///< pipeline transfers do not stop compute
+  bool dispatch_once = false;  ///< a token goes once to each node and rank, however many experts it has there
+  bool overlap_sends = true;   ///< pipeline transfers do not stop compute
 
   bool reduce_each_micro_batch =
       false;                     ///< zero 2, 3: gradients are reduced at every micro-batch, not once a step
