@@ -40,13 +40,11 @@ TEST(ProductTime, ShareOfPeakByRowsOnAnH100) {
   EXPECT_NEAR(share(8192), 0.79, 0.06);
 }
 
-// With n or k of 512 and less the measured median never passes about 0.3.
+// With n or k of 512 and less the measured median never passes about 0.3, whatever m.
 TEST(ProductTime, ThinProductsAreSlow) {
   const Rates rates = rates_of_device("Hopper", 989e12, 3350e9);
-  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 256, 8192}),
-            0.62 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
-  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 8192, 128}),
-            0.40 * share_of_peak(rates, 989e12, {4096, 8192, 8192}));
+  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 256, 1024}), 0.35);
+  EXPECT_LT(share_of_peak(rates, 989e12, {4096, 8192, 128}), 0.35);
 }
 
 TEST(ProductTime, NeverFasterThanPeakOrMemory) {

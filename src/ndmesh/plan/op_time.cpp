@@ -27,10 +27,11 @@ bool is_aligned(double n, double k) {
   return std::fmod(n, 8) == 0 && std::fmod(k, 8) == 0;
 }
 
-/// Blocks run in waves; part of the last one's idle units is used by its neighbours.
+/// Blocks run in waves; most of the last one's idle units are used by what runs before and behind.
 double waves(double blocks, double units) {
+  constexpr double lost = 0.25;
   const double exact = blocks / units;
-  return std::max(1.0, (exact + std::ceil(exact)) / 2);
+  return std::max(1.0, exact + lost * (std::ceil(exact) - exact));
 }
 
 }  // namespace

@@ -249,7 +249,8 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
   time.other = passes * rates_.micro_batch_seconds;
   add_waits(candidate, last, micro_batches, time);
   const double blocked = 2 * passes * blocking_send(send);
-  const double waiting = std::max(0.0, last.end - micro_batches * last.each() - blocked - time.other);
+  const double idle = last.end - micro_batches * last.each() - blocked - time.other;
+  const double waiting = shape.ranks > 1 ? std::max(0.0, idle) : 0;
   const double transfers = std::min(waiting, 2 * real(shape.ranks - 1) * send);
   add(time.by_collective, "pp/send", transfers + blocked);
   add(time.by_collective, "pp/all_reduce", last.tied);
