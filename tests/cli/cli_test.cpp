@@ -94,6 +94,37 @@ TEST(InspectModel, CountsPresetsFoldersConfigsAndJobs) {
               testing::AllOf(HasSubstr("8,030,261,248 parameters"), HasSubstr("bfloat16 14.96 GiB")));
 }
 
+TEST(InspectModel, ExpertsEstimatesAndMultiTokenPrediction) {
+  const Json mixtral = json_of({"inspect", "model", "mixtral-8x7b", "--json"});
+  EXPECT_EQ(mixtral["parameter_count"], 46702792704);
+  EXPECT_EQ(mixtral["active_parameter_count"], 12879925248);
+  EXPECT_EQ(mixtral["model"]["experts"]["count"], 8);
+  EXPECT_EQ(mixtral["estimated"], false);
+  EXPECT_THAT(
+      run({"inspect", "model", "mixtral-8x7b"}).out,
+      testing::AllOf(HasSubstr("8 experts of ffn 14336 in 32 layers, 2 for a token: 12,879,925,248 "
+                               "parameters active"),
+                     HasSubstr("experts.*.w1.weight"), HasSubstr("family mixtral is planned, not run")));
+
+  const std::string config =
+      file_with("v3.json", R"({"model_type": "deepseek_v3", "num_nextn_predict_layers": 1})");
+  const Json deepseek = json_of({"inspect", "model", config, "--json"});
+  EXPECT_EQ(
+      deepseek["parameter_count"].get<std::int64_t>() - deepseek["mtp_parameter_count"].get<std::int64_t>(),
+      671026419200);
+  EXPECT_EQ(deepseek["model"]["latent"]["kv_rank"], 512);
+
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"70B"}, {"model.size=70B"}}) {
+    std::vector<std::string> call = {"inspect", "model", "--json"};
+    call.insert(call.end(), words.begin(), words.end());
+    EXPECT_EQ(json_of(call)["bytes"]["bfloat16"], 140'000'000'000) << words.front();
+    EXPECT_EQ(json_of(call)["estimated"], true);
+  }
+  EXPECT_THAT(run({"inspect", "model", "70B"}).out,
+              testing::AllOf(HasSubstr("the shape is estimated"), HasSubstr("(140.00 GB)")));
+  expect_refused({"inspect", "model", "70B", "model.size=70X"}, {"model.size is \"70X\""});
+}
+
 TEST(InspectModel, FlopsAreThoseOfTheSequence) {
   const std::string config = file_with("seven.json", R"({"model_type": "llama"})");
   const Json model = json_of({"inspect", "model", config, "batch.seq_len=4096", "--json"});
@@ -130,6 +161,11 @@ TEST(InspectLayout, TakesMeshAndRank) {
   expect_refused({"inspect", "layout", "llama-1m", "--mesh", "dp_shard=2", "--rank", "7"}, {"7", "0 to 1"});
   expect_refused({"inspect", "layout", "llama-1m", "--mesh", "tp=3"}, {"mesh.tp_size", "1, 2, 4"});
   expect_refused({"inspect", "layout", "--mesh", "tp=2"}, {"a SOURCE is needed"});
+  // Each of the 2 KV heads of a fused matrix on 2 of 4 ranks, each query head on one.
+  const std::string phi = file_with("phi3.json", R"({"model_type": "phi3", "num_key_value_heads": 2})");
+  EXPECT_EQ(run({"inspect", "layout", phi, "--mesh", "tp=4", "--json"}).status, 0);
+  EXPECT_THAT(run({"inspect", "layout", "mixtral-8x7b", "--mesh", "tp=2"}).out,
+              HasSubstr("model.layers.0-31.block_sparse_moe.experts.*.w1.weight"));
 }
 
 TEST(Jobs, KeysOfPlanningDoNotDisturb) {

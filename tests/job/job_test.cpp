@@ -267,6 +267,9 @@ TEST(Job, AllProblemsComeAtOnce) {
                                     {"mesh.tp_size=x", "nodot=1", "mesh.q"});
   EXPECT_EQ(problems.size(), 7U);
   EXPECT_THAT(problems_of("model: {path: a, preset: llama-1m}"), ElementsAre(HasSubstr("both given")));
+  EXPECT_THAT(problems_of("model: {preset: llama-1m, size: 7B}"),
+              ElementsAre(HasSubstr("model.preset and model.size are both given")));
+  EXPECT_THAT(problems_of("model: {size: big}"), ElementsAre(HasSubstr("1M to 1000T")));
 }
 
 TEST(Job, OverridesMustNameAKeyOnce) {
@@ -436,6 +439,20 @@ TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
         {override});
     EXPECT_THAT(refusals(job), ElementsAre(HasSubstr(what))) << override;
   }
+}
+
+TEST(Check, PlannedFamiliesAndKeysAreRefusedByName) {
+  const auto reasons = [](const std::string& config) {
+    return refusals(trainable(), model::spec_from_config(config, "config.json"));
+  };
+  EXPECT_THAT(reasons(R"({"model_type": "deepseek_v3"})"),
+              testing::Contains(testing::AllOf(HasSubstr("family deepseek_v3 is planned, not run"),
+                                               HasSubstr("routed experts, latent attention"),
+                                               HasSubstr("allowed: llama, mistral, qwen2, qwen3"))));
+  EXPECT_THAT(reasons(R"({"model_type": "llama", "hidden_act": "gelu"})"),
+              testing::Contains(HasSubstr("hidden_act: \"gelu\" is not built")));
+  EXPECT_THAT(refusals(trainable(), model::estimate("7B")),
+              testing::Contains(HasSubstr("only the size is known")));
 }
 
 TEST(Check, ModelsThatDoNotRunYetAreRefusedByFeature) {

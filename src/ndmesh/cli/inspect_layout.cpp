@@ -74,6 +74,13 @@ Json rank_json(const ParameterLayouts& parameters, const Mesh& mesh, std::int64_
   return json;
 }
 
+/// A number, or one for each box where a fused parameter is shared in parts.
+Json copies_json(const ParameterLayout& parameter, std::int64_t rank) {
+  const std::vector<std::int64_t> copies = parameter.tensor.box_copies(rank, mesh::loss_axes.with(Axis::tp));
+  const bool same = std::count(copies.begin(), copies.end(), copies.front()) == std::ssize(copies);
+  return same ? Json(copies.front()) : Json(copies);
+}
+
 Json local_json(const ParameterLayout& parameter, std::int64_t rank) {
   Json boxes = Json::array();
   for (const Box& box : parameter.tensor.boxes(rank)) {
@@ -85,7 +92,7 @@ Json local_json(const ParameterLayout& parameter, std::int64_t rank) {
           {"shape", parameter.tensor.local_shape(rank)},
           {"padded_shape", parameter.tensor.padded_local_shape(rank)},
           {"boxes", boxes},
-          {"copies", parameter.tensor.copies(rank, mesh::loss_axes.with(Axis::tp))},
+          {"copies", copies_json(parameter, rank)},
           {"bytes", bytes_json(parameter.tensor.padded_local_elements(rank))}};
 }
 
@@ -125,7 +132,8 @@ Json layout_json(const ParameterLayouts& parameters, const Mesh& mesh,
 
 constexpr std::size_t columns = 8;
 
-/// One line of the table, for one parameter or for the same one of several layers.
+/// One line of the table, for one parameter or for the same one of several layers; that of an expert stands for all of
+/// its layer.
 struct Row {
   std::string before;  ///< name up to the layer's number
   std::string after;   ///< and behind it
@@ -166,6 +174,10 @@ Row row_of(const ParameterLayout& parameter, std::int64_t rank) {
     row.after = row.before.substr(dot + number.size() - 1);
     row.before.resize(dot + 1);
     row.first_layer = row.last_layer = parameter.spec.layer;
+  }
+  if (parameter.spec.expert >= 0 && !parameter.spec.stacked) {
+    const std::string number = fmt::format(".{}.", parameter.spec.expert);
+    row.after.replace(row.after.find(number), number.size(), ".*.");
   }
   row.cells = {shape_text(parameter.spec.shape),
                shape_text(parameter.tensor.local_shape(rank)),
@@ -225,7 +237,8 @@ void print_rank(const ParameterLayouts& parameters, const Mesh& mesh, std::int64
   fmt::print("\n\n");
   std::vector<Row> rows;
   for (const ParameterLayout& parameter : parameters) {
-    if (holds(parameter, rank)) add_folded(rows, row_of(parameter, rank));
+    const bool other_expert = parameter.spec.expert > 0;
+    if (holds(parameter, rank) && !other_expert) add_folded(rows, row_of(parameter, rank));
   }
   print_table(rows);
 }

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ndmesh/base/error.h"
 #include "ndmesh/layout/cut.h"
 #include "ndmesh/layout/layout.h"
@@ -73,8 +75,10 @@ AxisSet axes_of_several_ranks(AxisSet axes, const mesh::Mesh& mesh) {
   return axes;
 }
 
+/// Of any part: of a fused tensor only keys and values may be shared.
 bool has_copies(const TensorLayout& tensor, Axis axis) {
-  return tensor.copies(0, {axis}) > 1;
+  const std::vector<std::int64_t> copies = tensor.box_copies(0, {axis});
+  return std::any_of(copies.begin(), copies.end(), [](std::int64_t count) { return count > 1; });
 }
 
 /// Pipeline stages: layers by stage_layers, the input table and positions on the first, final norm, head and MTP layers
