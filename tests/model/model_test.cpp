@@ -154,18 +154,6 @@ TEST(Presets, AreWrittenAndReadBack) {
   }
 }
 
-// Closed forms of published numbers: Llama-2-7B and a tied 1B model.
-TEST(Flops, CountHeadAlwaysAndTableNever) {
-  const ModelSpec llama2 = read({{"model_type", "llama"}});
-  const FlopsPerToken flops = flops_per_token(llama2, 4096);
-  EXPECT_EQ(flops.weights, 39642464256.0);
-  EXPECT_EQ(flops.attention, 3221225472.0);
-  EXPECT_EQ(flops.total(), 39642464256.0 + 3221225472.0);
-  EXPECT_NEAR(flops.weights * 4 * 8192 / 1e12, 1299.00, 0.005);
-  EXPECT_NEAR(flops_per_token(llama2, 8192).attention * 4 * 8192 / 1e12, 211.11, 0.005);
-  EXPECT_EQ(flops_per_token(preset("llama-3.2-1b"), 1).weights, 6.0 * 1235746816);
-}
-
 TEST(Config, HeadDimAndKvHeads) {
   Json config = {{"model_type", "llama"}, {"hidden_size", 4096}, {"num_attention_heads", 32}};
   config["head_dim"] = nullptr;
