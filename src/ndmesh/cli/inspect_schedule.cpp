@@ -43,7 +43,7 @@ job::Job job_of(const Options& options) {
   std::vector<std::string> words = options.words;
   for (std::string& word : words) {
     const std::vector<std::string> kinds = schedule::kind_names();
-    if (std::find(kinds.begin(), kinds.end(), word) != kinds.end()) word = "pipeline.schedule=" + word;
+    if (std::find(kinds.begin(), kinds.end(), word) != kinds.end()) word.insert(0, "pipeline.schedule=");
   }
   return read_source(words, {}).job;
 }
@@ -171,9 +171,8 @@ void print_text(const Shape& shape, const StageSeconds& seconds, const Simulatio
     fmt::print("rank {:>3}  {}  holds {}\n", rank, lines[static_cast<std::size_t>(rank)],
                schedule::peak_in_flight(shape, rank));
   }
-  const bool split = splits_backward(shape.kind) && shape.ranks > 1;
   fmt::print("\n0-9 forward of micro-batch ..0 to ..9, a-j its {}, . waiting\n",
-             split ? "input gradient, A-J its weight gradient" : "backward");
+             shape.splits_backward() ? "input gradient, A-J its weight gradient" : "backward");
   fmt::print("holds: most micro-batches whose activations are kept{}\n",
              shape.chunks > 1 ? ", each chunk counted" : "");
   fmt::print("step {:.6g} s, bubble {:.1f} %\n", simulation.seconds, 100 * simulation.bubble());

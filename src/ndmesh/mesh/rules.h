@@ -12,8 +12,8 @@
 
 namespace ndmesh::mesh {
 
-using schedule::Interleaving;
 using schedule::interleaves;
+using schedule::Interleaving;
 
 /// What cp divides inside attention: the sequence (ring, all-gather) or, by all-to-all, the heads.
 enum class ContextSplit { sequence, heads };

@@ -63,19 +63,21 @@ class RankCheck {
 
   void place(std::size_t index) {
     const Action& action = actions_[index];
-    const std::string where = fmt::format("rank {}, action {}: ", rank_, index);
+    const auto add = [&](const std::string& defect) {
+      report_.add(fmt::format("rank {}, action {}: {}", rank_, index, defect));
+    };
     if (action.kind == ActionKind::optimizer) return;
     if (action.kind > ActionKind::optimizer) {
-      report_.add(fmt::format("{}{} is no kind of action", where, static_cast<int>(action.kind)));
+      add(fmt::format("{} is no kind of action", static_cast<int>(action.kind)));
     } else if (!is_once_kind(action.kind)) {
-      report_.add(fmt::format("{}{} is not built yet; allowed are compute, messages and optimizer", where,
-                              name_of(action.kind)));
+      add(fmt::format("{} is not built yet; allowed are compute, messages and optimizer",
+                      name_of(action.kind)));
     } else if (action.chunk < 0 || action.chunk >= shape_.chunks || action.micro_batch < 0 ||
                action.micro_batch >= shape_.micro_batches) {
-      report_.add(fmt::format("{}{}; there are {} chunks and {} micro-batches", where, text_of(action),
-                              shape_.chunks, shape_.micro_batches));
+      add(fmt::format("{}; there are {} chunks and {} micro-batches", text_of(action), shape_.chunks,
+                      shape_.micro_batches));
     } else if (at(action.kind, action.chunk, action.micro_batch) != nowhere) {
-      report_.add(fmt::format("{}{} a second time", where, text_of(action)));
+      add(text_of(action) + " a second time");
     } else {
       at(action.kind, action.chunk, action.micro_batch) = static_cast<std::int64_t>(index);
     }

@@ -22,7 +22,7 @@ struct Seconds {
 class Pipeline {
  public:
   Pipeline(const Shape& shape, std::span<const StageSeconds> stages)
-      : shape_(shape), stages_(stages), split_(splits_backward(shape.kind) && shape.ranks > 1) {}
+      : shape_(shape), stages_(stages), split_(shape.splits_backward()) {}
 
   Seconds at(std::int64_t stage) const {
     const StageSeconds& given = stages_[static_cast<std::size_t>(stage)];

@@ -12,7 +12,7 @@ class Order {
  public:
   explicit Order(const Shape& shape) {
     const std::int64_t passes = shape.chunks * shape.micro_batches;
-    actions_.reserve(static_cast<std::size_t>(passes * (splits_backward(shape.kind) ? 3 : 2)));
+    actions_.reserve(static_cast<std::size_t>(passes * (shape.splits_backward() ? 3 : 2)));
   }
 
   void add(ActionKind kind, std::int64_t chunk, std::int64_t micro_batch) {

@@ -55,6 +55,7 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 
   std::int64_t stages() const { return ranks * chunks; }
+  bool splits_backward() const { return ranks > 1 && schedule::splits_backward(kind); }
   /// The stage (0 .. stages() - 1, in the order of the model) that is `chunk` of `rank`: in turn, or there and
   /// back for zb-v.
   std::int64_t stage_of(std::int64_t rank, std::int64_t chunk) const;

@@ -25,7 +25,7 @@ double transfer_between(const Shape& shape, std::span<const StageSeconds> stages
 /// One for each kind of pass and stage, as CompiledOrder numbers them.
 void fill_costs(const Shape& shape, std::span<const StageSeconds> stages, std::vector<Cost>& costs) {
   const std::size_t count = stages.size();
-  const bool split = splits_backward(shape.kind) && shape.ranks > 1;
+  const bool split = shape.splits_backward();
   costs.resize(pass_kinds * count);
   for (std::size_t s = 0; s < count; ++s) {
     const StageSeconds& stage = stages[s];

@@ -35,9 +35,10 @@ struct Simulation {
 /// most 50 us: orders are kept per shape (thread-local, bounded), intervals only on demand.
 Simulation simulate(const Shape& shape, std::span<const StageSeconds> stages, bool with_intervals = false);
 
-/// A lower bound of simulate().seconds, by closed form; never above the simulation (property test), exact for
-/// gpipe. For each rank: the way of the first micro-batch to it, its work, and the way of the last one back;
-/// where a schedule limits the micro-batches in flight, also the round trips that follow one another.
+/// A lower bound of simulate().seconds, by closed form; never above the simulation but for rounding (property
+/// test), exact for gpipe. For each rank: the way of the first micro-batch to it, its work, and the way of the
+/// last one back; where a schedule limits the micro-batches in flight, also the round trips that follow one
+/// another. `shape` has no problems. Allocates nothing.
 double least_seconds(const Shape& shape, std::span<const StageSeconds> stages);
 
 /// The timeline as text: one line a rank of `width` columns (at least 1), each showing the middle of its time:

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "ndmesh/schedule/simulate.h"
 
@@ -20,7 +21,7 @@ std::vector<std::string> timeline(const Simulation& simulation, const Shape& sha
   const double scale = simulation.seconds > 0 ? static_cast<double>(columns) / simulation.seconds : 0;
   for (const Interval& interval : simulation.intervals) {
     // The columns whose middle lies inside.
-    auto column = static_cast<std::int64_t>(interval.start * scale + 0.5);
+    std::int64_t column = std::lround(interval.start * scale);
     for (; column < columns && static_cast<double>(column) + 0.5 < interval.end * scale + 1e-9; ++column)
       lines[static_cast<std::size_t>(interval.rank)][static_cast<std::size_t>(column)] = letter_of(interval);
   }
