@@ -40,6 +40,7 @@ struct MemoryProfile {
   bool fused_norms = true;       ///< a norm keeps its input and statistics; false: wide intermediates too
   bool fused_activation = true;  ///< silu(gate) is not kept beside gate, up and their product
   bool flash_attention = true;   ///< no scores are kept, only their log-sum-exp
+  std::int64_t score_copies = 2;  ///< otherwise: tensors of the size of all scores, in the compute dtype
   bool saves_gathered_input =
       false;  ///< sequence parallel: column-parallel linears keep the gathered input; false:
               ///< their own part, gathered again in backward
@@ -51,7 +52,8 @@ struct MemoryProfile {
   // The loss, in tensors of the size of all logits at its peak.
   std::int64_t logits_in_compute = 1;
   std::int64_t logits_wide = 0;
-  bool chunks_loss = false;  ///< Problem::loss_chunk tokens at a time
+  bool gathers_logits = false;  ///< each tp rank has the logits of the whole vocabulary
+  bool chunks_loss = false;     ///< Problem::loss_chunk tokens at a time, their backward within forward
 
   // What comes and goes.
   std::int64_t gathered_blocks = 2;  ///< zero 3: blocks whose parameters are whole at a time

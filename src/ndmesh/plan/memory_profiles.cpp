@@ -48,11 +48,10 @@ MemoryProfile torchtitan_profile() {
                   .unsynced = Unsynced::pipeline,
                   .saves_gathered_input = true,
                   .selective = Selective::alternate_products,
-                  .logits_in_compute = 0,
                   .logits_wide = 3,
                   .wide_reduction = true,
                   .accumulates_in_place = false,
-                  .fragmentation = 0.2});
+                  .fragmentation = 0.05});
 }
 
 /// ZeRO with gradients in the compute dtype: 16 bytes a parameter in all.

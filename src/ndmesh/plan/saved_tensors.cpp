@@ -36,6 +36,9 @@ class BlockList {
     } else {
       add_feed_forward(micro_.tokens, ceil_div(model_.ffn, micro_.tp), false);
     }
+    if (micro_.norm_tokens < micro_.tokens) {
+      add("both outputs, scattered over tp", 2 * micro_.norm_tokens * model_.hidden, Kept::unread);
+    }
     if (model_.post_norms) {
       add_post_norm("attention output before its norm");
       add_post_norm("feed-forward output before its norm");
@@ -53,17 +56,18 @@ class BlockList {
 
   std::int64_t statistics_of_norm() const { return model_.layer_norm ? 2 : 1; }
 
-  /// A norm in front of column-parallel products. Unfused, it keeps a wide copy of its input and the scaled rows
-  /// instead of the input.
+  /// A norm in front of column-parallel products. Unfused, it keeps its input and the scaled rows in the wide dtype, and
+  /// nothing keeps the input itself.
   void add_norm(std::string_view input, std::string_view output, Kept input_kept) {
     const std::int64_t elements = micro_.norm_tokens * model_.hidden;
-    add(input, elements, input_kept);
-    if (!profile_.fused_norms) {
-      add_statistic("its wide copy", elements, Kept::cheap);
+    if (profile_.fused_norms) {
+      add(input, elements, input_kept);
+    } else {
+      add_statistic(input, elements, input_kept);
+      add_statistic("its scaled rows", elements, Kept::cheap);
     }
     add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::cheap);
-    add(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden,
-        Kept::cheap);
+    add(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden, Kept::cheap);
   }
 
   void add_post_norm(std::string_view input) {
@@ -108,8 +112,8 @@ class BlockList {
     if (profile_.flash_attention) {
       add_statistic("attention log-sum-exp", micro_.tokens * heads, Kept::always);
     } else {
-      add("scores of attention", micro_.tokens * micro_.seq_len * heads, Kept::scores);
-      add("probabilities of attention", micro_.tokens * micro_.seq_len * heads, Kept::scores);
+      add("scores and probabilities of attention",
+          profile_.score_copies * micro_.tokens * micro_.seq_len * heads, Kept::scores);
     }
     if (micro_.heads_exchanged) {
       add("attention output before its exchange", micro_.tokens * outputs, Kept::always);
@@ -129,7 +133,7 @@ class BlockList {
     }
     add("activated, read by down", tokens * width, Kept::cheap);
     if (!expert) {
-      add("feed-forward output", micro_.norm_tokens * model_.hidden, Kept::unread);
+      add("feed-forward output", micro_.tokens * model_.hidden, Kept::unread);
     }
   }
 
@@ -241,8 +245,9 @@ std::int64_t logits_bytes(const Problem& problem, const MicroBatch& micro, std::
   const MemoryProfile& profile = problem.profile.memory;
   const std::int64_t tokens =
       problem.loss_chunk > 0 ? std::min(problem.loss_chunk, micro.tokens) : micro.tokens;
-  const std::int64_t compute = rounded(tokens * vocab * bytes_of(problem.precision.compute));
-  const std::int64_t wide_copy = rounded(tokens * vocab * bytes_of(wide(problem.precision.compute)));
+  const std::int64_t rows = profile.gathers_logits ? vocab * micro.tp : vocab;
+  const std::int64_t compute = rounded(tokens * rows * bytes_of(problem.precision.compute));
+  const std::int64_t wide_copy = rounded(tokens * rows * bytes_of(wide(problem.precision.compute)));
   return profile.logits_in_compute * compute + profile.logits_wide * wide_copy;
 }
 

@@ -181,16 +181,15 @@ class Walk {
 }  // namespace
 
 const MemoryBytes& Moments::largest() const {
-  const MemoryBytes* most = &loss;
-  for (const MemoryBytes* bytes : {&block_backward, &end_backward, &step}) {
-    if (bytes->total() > most->total()) most = bytes;
-  }
-  return *most;
+  const auto moments = all();
+  return **std::max_element(moments.begin(), moments.end(), [](const MemoryBytes* a, const MemoryBytes* b) {
+    return a->total() < b->total();
+  });
 }
 
 MemoryBytes Moments::peaks() const {
   MemoryBytes peaks;
-  for (const MemoryBytes* bytes : {&loss, &block_backward, &end_backward, &step}) {
+  for (const MemoryBytes* bytes : all()) {
     for (std::size_t c = 0; c < memory_category_count; ++c) {
       peaks.by_category[c] = std::max(peaks.by_category[c], bytes->by_category[c]);
     }

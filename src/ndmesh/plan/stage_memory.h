@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/plan/activation_bytes.h"
 #include "ndmesh/plan/memory_states.h"
@@ -26,6 +28,7 @@ struct Moments {
   MemoryBytes step;            ///< all states
   std::int64_t host = 0;
 
+  std::array<const MemoryBytes*, 4> all() const { return {&loss, &block_backward, &end_backward, &step}; }
   const MemoryBytes& largest() const;
   MemoryBytes peaks() const;  ///< by category, over all instants
 };

@@ -12,9 +12,11 @@ namespace {
 /// More distinct (tp, cp, ...) than a search has in its inner loops.
 constexpr std::size_t places = 512;
 
-std::int64_t reserved_bytes(const MemoryProfile& profile, const MemoryBytes& bytes, std::int64_t outside) {
-  const std::int64_t kept = states_of(bytes);
-  const auto moving = static_cast<double>(bytes.total() - kept);
+/// The caching allocator keeps what is freed in pieces of the size that was asked for, and what one instant frees rarely
+/// fits what the next one asks for: each category's own peak stays reserved.
+std::int64_t reserved_bytes(const MemoryProfile& profile, const MemoryBytes& peaks, std::int64_t outside) {
+  const std::int64_t kept = states_of(peaks);
+  const auto moving = static_cast<double>(peaks.total() - kept);
   return kept + static_cast<std::int64_t>(moving * (1 + profile.fragmentation)) + outside;
 }
 
@@ -35,14 +37,14 @@ class MemoryModel::State {
     budget.at_peak = moments.largest();
     budget.peaks = moments.peaks();
     budget.outside = outside(candidate);
-    budget.reserved = reserved_bytes(problem_.profile.memory, budget.at_peak, budget.outside);
+    budget.reserved = reserved_bytes(problem_.profile.memory, budget.peaks, budget.outside);
     budget.host_bytes = moments.host;
     return budget;
   }
 
   std::int64_t reserved(const Candidate& candidate, std::int64_t stage, std::int64_t chunk_micro_batches) {
     const Moments moments = moments_of(candidate, stage, 0, chunk_micro_batches);
-    return reserved_bytes(problem_.profile.memory, moments.largest(), outside(candidate));
+    return reserved_bytes(problem_.profile.memory, moments.peaks(), outside(candidate));
   }
 
   std::int64_t in_flight(const Candidate& candidate, std::int64_t stage) const {
