@@ -13,6 +13,7 @@
 #include "ndmesh/plan/measured_run.h"
 #include "ndmesh/plan/measured_setup.h"
 #include "ndmesh/plan/measured_time.h"
+#include "ndmesh/plan/memory_of_runs.h"
 #include "ndmesh/plan/vtrain_table.h"
 
 namespace ndmesh::plan {
@@ -75,6 +76,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   problem.headroom = 0;  // a run either went through or did not
   result.candidate = measured_candidate(row, problem.model);
   if (!row.problems().empty()) return result;
+  set_memory_of_run(row, result.candidate.micro, problem);
   check_mesh(row, result);
   result.seconds = measured_seconds(row, problem);
   result.memory = measured_memory(row);

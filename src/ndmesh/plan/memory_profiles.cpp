@@ -35,6 +35,7 @@ MemoryProfile ndmesh_profile() {
 /// distributed optimizer (6 + 12/d bytes a parameter).
 MemoryProfile megatron_profile() {
   return on_cuda({.vocabulary_multiple = 128,
+                  .fp8_inputs = true,
                   .selective = Selective::attention_core,
                   .dummy_weight_gradients = true,
                   .fragmentation = 0.3});
@@ -48,18 +49,20 @@ MemoryProfile torchtitan_profile() {
                   .unsynced = Unsynced::pipeline,
                   .saves_gathered_input = true,
                   .selective = Selective::alternate_products,
+                  .logits_in_compute = 0,
                   .logits_wide = 3,
                   .wide_reduction = true,
                   .accumulates_in_place = false,
-                  .fragmentation = 0.05});
+                  .fragmentation = 0.03});
 }
 
 /// ZeRO with gradients in the compute dtype: 16 bytes a parameter in all.
 MemoryProfile deepspeed_profile() {
   return on_cuda({.wide_gradients = false,
                   .logits_wide = 2,
+                  .most_gathered = 1'000'000'000,
                   .accumulates_in_place = false,
-                  .bucket_bytes = 1'000'000'000,
+                  .bucket_bytes = 2'000'000'000,
                   .fragmentation = 0.2});
 }
 

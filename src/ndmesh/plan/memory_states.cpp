@@ -164,6 +164,7 @@ class StateBytes {
     bytes.parameters += values * (copy_is_kept ? compute_ : wide_);
     bytes.master_weights += copy_is_kept ? (zero >= 1 ? shard : whole) * wide_ : 0;
     bytes.gradients += (zero >= 2 ? shard : whole) * (profile_.wide_gradients ? wide_ : compute_);
+    bytes.gradients += profile_.wide_gradient_copy ? whole * wide_ : 0;
     bytes.optimizer +=
         moments(part) * moment_bytes(zero >= 1 ? shard_raw(part) : part.copies * part.elements);
     const std::int64_t gradient = allocated(part.copies * part.elements * compute_);

@@ -22,7 +22,8 @@ class BlockList {
         profile_(problem.profile.memory),
         micro_(micro),
         compute_(bytes_of(problem.precision.compute)),
-        wide_(bytes_of(wide(problem.precision.compute))) {
+        wide_(bytes_of(wide(problem.precision.compute))),
+        fp8_inputs_(problem.precision.fp8_products && profile_.fp8_inputs) {
     list_.reserve(32);
   }
 
@@ -50,6 +51,10 @@ class BlockList {
   void add(std::string_view what, std::int64_t elements, Kept kept) {
     list_.push_back({what, rounded(elements * compute_), kept});
   }
+  /// What only linears read.
+  void add_input(std::string_view what, std::int64_t elements, Kept kept) {
+    list_.push_back({what, rounded(elements * (fp8_inputs_ ? 1 : compute_)), kept});
+  }
   void add_statistic(std::string_view what, std::int64_t elements, Kept kept) {
     list_.push_back({what, rounded(elements * wide_), kept});
   }
@@ -67,7 +72,8 @@ class BlockList {
       add_statistic("its scaled rows", elements, Kept::cheap);
     }
     add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::cheap);
-    add(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden, Kept::cheap);
+    add_input(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden,
+              Kept::cheap);
   }
 
   void add_post_norm(std::string_view input) {
@@ -119,6 +125,9 @@ class BlockList {
       add("attention output before its exchange", micro_.tokens * outputs, Kept::always);
     }
     add("attention output", micro_.tokens * outputs, Kept::always);
+    if (fp8_inputs_) {
+      add_input("attention output in 8 bits", micro_.tokens * outputs, Kept::always);
+    }
   }
 
   void add_feed_forward(std::int64_t tokens, std::int64_t width, bool expert) {
@@ -131,7 +140,7 @@ class BlockList {
     } else {
       add("up", tokens * width, expert ? Kept::product : Kept::odd_product);
     }
-    add("activated, read by down", tokens * width, Kept::cheap);
+    add_input("activated, read by down", tokens * width, Kept::cheap);
     if (!expert) {
       add("feed-forward output", micro_.tokens * model_.hidden, Kept::unread);
     }
@@ -143,7 +152,7 @@ class BlockList {
     if (experts.shared_ffn > 0) {
       add_feed_forward(micro_.tokens, ceil_div(experts.shared_ffn, micro_.tp), false);
     }
-    add("tokens in the order of experts", micro_.routed_tokens * model_.hidden, Kept::always);
+    add_input("tokens in the order of experts", micro_.routed_tokens * model_.hidden, Kept::always);
     add_feed_forward(micro_.routed_tokens, ceil_div(experts.ffn, micro_.etp), true);
   }
 
@@ -152,6 +161,7 @@ class BlockList {
   const MicroBatch& micro_;
   std::int64_t compute_;
   std::int64_t wide_;
+  bool fp8_inputs_;
   std::vector<SavedTensor> list_;
 };
 

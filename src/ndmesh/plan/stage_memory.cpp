@@ -161,6 +161,7 @@ class Walk {
   std::int64_t gathered(std::int64_t needed) const {
     if (!gathers()) return 0;
     if (!candidate_.reshard) return states_.gathered;
+    if (profile_.most_gathered > 0) return std::min(needed, profile_.most_gathered * compute());
     if (!profile_.ends_stay_gathered) return needed;
     return unit(UnitKind::first).gathered + unit(UnitKind::last).gathered +
            blocks_at_a_time(profile_.gathered_blocks);
