@@ -79,20 +79,25 @@ Json answer_json(const ServingQuestion& question, const ServingAnswer& answer) {
   Json json = {{"task", "serve"},
                {"legal", answer.legal},
                {"judged", answer.judged},
+               {"simulated", 0},
                {"seconds", answer.seconds},
                {"context", context_of(question)},
                {"mean_context", mean_context_of(question)},
                {"kv_bytes_per_token", answer.kv_bytes_per_token},
                {"plans", Json::array()},
-               {"warnings", answer.warnings},
+               {"baselines", Json::array()},
+               {"warnings", Json::array()},
                {"fixes", Json::array()}};
   for (const ServingPlan& plan : answer.plans) {
     json["plans"].push_back(plan_json(plan, question.cluster.usable_bytes));
   }
+  for (const plan::ServingWarning& warning : answer.warnings) {
+    json["warnings"].push_back({{"name", warning.name}, {"text", warning.text}});
+  }
   for (const ServingFix& fix : answer.fixes) {
-    json["fixes"].push_back({{"change", fix.change},
-                             {"devices", fix.devices},
-                             {"plan", plan_json(fix.plan, question.cluster.usable_bytes)}});
+    Json entry = {{"change", fix.change}, {"devices", fix.devices}};
+    entry.update(plan_json(fix.plan, question.cluster.usable_bytes));
+    json["fixes"].push_back(std::move(entry));
   }
   return json;
 }
@@ -137,6 +142,14 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   }
 }
 
+void print_warnings(const std::vector<plan::ServingWarning>& warnings) {
+  std::vector<std::string> lines;
+  for (const plan::ServingWarning& warning : warnings) {
+    lines.push_back(warning.name + ": " + warning.text);
+  }
+  print_list("warnings", lines);
+}
+
 void print_fixes(const std::vector<ServingFix>& fixes) {
   if (!fixes.empty()) {
     fmt::print("\nways to fit\n");
@@ -156,7 +169,7 @@ void print_answer(const ServingQuestion& question, const ServingAnswer& answer, 
     print_memory(answer.plans[i], question.cluster.usable_bytes);
     print_list("why", answer.plans[i].reasons);
   }
-  print_list("warnings", answer.warnings);
+  print_warnings(answer.warnings);
   if (!answer.plans.front().fits) {
     fmt::print("\nnothing fits\n");
   }

@@ -98,14 +98,19 @@ struct ServingFix {
   std::int64_t devices = 0;  ///< of the cluster that the change asks for
 };
 
+struct ServingWarning {
+  std::string name;  ///< of the row in the table of warnings
+  std::string text;
+};
+
 struct ServingAnswer {
   std::int64_t legal = 0;   ///< replicas that broke no rule
   std::int64_t judged = 0;  ///< all
   double seconds = 0;
   std::int64_t kv_bytes_per_token = 0;
-  std::vector<ServingPlan> plans;     ///< best first; those that do not fit after, by least excess
-  std::vector<std::string> warnings;  ///< about the first plan
-  std::vector<ServingFix> fixes;      ///< when none fits
+  std::vector<ServingPlan> plans;        ///< best first; those that do not fit after, by least excess
+  std::vector<ServingWarning> warnings;  ///< about the first plan
+  std::vector<ServingFix> fixes;         ///< when none fits
 };
 
 /// Ranks axes from the fastest: a pipeline of one replica sits on neighbours, replicas come last.

@@ -97,14 +97,12 @@ class Reasons {
   std::vector<std::string> list_;
 };
 
-// Warnings: each says its condition by being given or not.
+// Warnings.
 
 struct Doubted {
   const ServingQuestion& question;
   const ServingPlan& plan;
 };
-
-using Warning = std::optional<std::string> (*)(const Doubted&);
 
 std::optional<std::string> estimated(const Doubted& doubted) {
   if (!doubted.question.model.estimated()) return std::nullopt;
@@ -181,8 +179,17 @@ std::optional<std::string> left_out_layers(const Doubted& doubted) {
                      layers, layers == 1 ? " is" : "s are");
 }
 
-constexpr Warning warnings[] = {estimated,    tp_between_nodes, copied_cache,     idle_devices,
-                                scarce_cache, reserved_in_vain, longer_than_mean, left_out_layers};
+struct Check {
+  const char* name;
+  std::optional<std::string> (*text)(const Doubted&);  ///< nothing when there is no doubt
+};
+
+constexpr Check checks[] = {
+    {"estimated model", estimated},    {"tp across domains", tp_between_nodes},
+    {"copied cache", copied_cache},    {"idle devices", idle_devices},
+    {"scarce cache", scarce_cache},    {"reserved cache", reserved_in_vain},
+    {"mean length", longer_than_mean}, {"mtp layers", left_out_layers},
+};
 
 }  // namespace
 
@@ -191,11 +198,11 @@ std::vector<std::string> serving_reasons(const ServingQuestion& question, const 
   return Reasons(question, judge, plan).run(smaller);
 }
 
-std::vector<std::string> serving_warnings(const ServingQuestion& question, const ServingPlan& plan) {
-  std::vector<std::string> list;
-  for (const Warning warning : warnings) {
-    if (const std::optional<std::string> text = warning({question, plan})) {
-      list.push_back(*text);
+std::vector<ServingWarning> serving_warnings(const ServingQuestion& question, const ServingPlan& plan) {
+  std::vector<ServingWarning> list;
+  for (const Check& check : checks) {
+    if (std::optional<std::string> text = check.text({question, plan})) {
+      list.push_back({check.name, *std::move(text)});
     }
   }
   return list;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/plan/serving_placement.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -44,20 +45,20 @@ class Fixes {
     try {
       try_devices();
     } catch (const RequestError& error) {  // what joins more nodes is not known
-      answer_.warnings.push_back(std::string("the fewest devices are not known: ") + error.what());
+      answer_.warnings.push_back({"fewest devices", std::string("not known: ") + error.what()});
     }
   }
 
  private:
   /// Keeps the change when it makes a plan fit.
-  bool consider(const std::string& change, const ServingQuestion& changed) {
+  void consider(const std::string& change, const ServingQuestion& changed) {
     ServingAnswer counts;
     std::vector<ServingPlan> best = ranked_plans(changed, 1, counts);
     if (best.empty() || !best.front().fits) {
-      return false;
+      return;
     }
+    best.front().levels = serving_levels(changed.cluster, best.front().replica);
     answer_.fixes.push_back({change, std::move(best.front()), changed.cluster.devices()});
-    return true;
   }
 
   void try_weights(job::WeightFormat format, const char* name) {
