@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "ndmesh/base/file.h"
 #include "ndmesh/base/text.h"
@@ -148,6 +149,18 @@ Measurements parse_measurements(std::string_view text, const std::string& source
 
 Measurements read_measurements(const std::filesystem::path& file) {
   return parse_measurements(read_file(file, most_file_bytes), file.string());
+}
+
+std::vector<RowsOf> rows_by(const std::vector<Measurement>& list,
+                            const std::function<std::string(const Measurement&)>& key) {
+  std::vector<RowsOf> result;
+  std::map<std::string, std::size_t> position;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto [found, fresh] = position.try_emplace(key(list[i]), result.size());
+    if (fresh) result.push_back({found->first, {}});
+    result[found->second].rows.push_back(i);
+  }
+  return result;
 }
 
 }  // namespace ndmesh::plan

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,5 +61,14 @@ struct Measurements {
 /// RequestError, with the line, for what is no such table.
 Measurements parse_measurements(std::string_view text, const std::string& source);
 Measurements read_measurements(const std::filesystem::path& file);
+
+/// Indices into a list of measurements.
+struct RowsOf {
+  std::string key;
+  std::vector<std::size_t> rows;
+};
+/// All rows by the key that `key` gives them, in order of first appearance.
+std::vector<RowsOf> rows_by(const std::vector<Measurement>& list,
+                            const std::function<std::string(const Measurement&)>& key);
 
 }  // namespace ndmesh::plan

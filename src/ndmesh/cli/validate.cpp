@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/log.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/cli/command.h"
+#include "ndmesh/cli/validation_text.h"
+#include "ndmesh/plan/limits.h"
+
+namespace ndmesh::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> limits;
+  std::string page;
+  bool rows = false;
+  bool json = false;
+};
+
+std::vector<plan::Limit> parse_limits(const std::vector<std::string>& texts) {
+  std::vector<plan::Limit> limits;
+  Problems problems;
+  for (const std::string& text : texts) {
+    try {
+      limits.push_back(plan::parse_limit(text));
+    } catch (const RequestError& error) {
+      problems.add_all(error.problems());
+    }
+  }
+  problems.raise();
+  return limits;
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) throw RunError(fmt::format("{}: cannot be written", shown(path)));
+}
+
+int run(const Options& options) {
+  const std::vector<plan::Limit> limits = parse_limits(options.limits);
+  const plan::Validation validation = plan::validate(plan::read_measurements(options.file), options.file);
+  const std::vector<std::string> broken = plan::broken_limits(limits, validation.all, validation.groups);
+  if (options.json) {
+    fmt::print("{}\n", validation_json(validation).dump(2));
+  } else {
+    fmt::print("{}", validation_table(validation));
+    if (options.rows) fmt::print("{}", validation_rows(validation));
+  }
+  if (!options.page.empty()) write(options.page, validation_page(validation));
+  for (const std::string& limit : broken) log_error(limit);
+  return broken.empty() ? done : tolerance_not_held;
+}
+
+}  // namespace
+
+void register_validate(CLI::App& app, Chosen& chosen) {
+  CLI::App* command = app.add_subcommand("validate", "Compare the planner with measurements");
+  auto options = std::make_shared<Options>();
+  command->add_option("CSV", options->file, "Table of training measurements")->required();
+  command->add_option(
+      "--limit", options->limits,
+      "[GROUP:]FIGURE=NUMBER that must hold, else exit status 3; figures: " + join(plan::limit_figures()));
+  command->add_flag("--rows", options->rows, "Also print every row, predicted beside measured");
+  command->add_option("--page", options->page, "Write the figures as a Markdown page");
+  command->add_flag("--json", options->json, "Print one JSON document");
+  command->callback([options, &chosen] { chosen.action = [options] { return run(*options); }; });
+}
+
+}  // namespace ndmesh::cli

@@ -1,0 +1,150 @@
+#include "ndmesh/plan/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/plan/prediction.h"
+
+namespace ndmesh::plan {
+namespace {
+
+/// Of every three timed rows of a cluster one may be fitted to; the others are scored.
+constexpr std::size_t rows_for_each_fitted = 3;
+
+constexpr std::size_t feature_count = 16;
+/// What tells runs apart, in doublings where it is a size. A yes or no counts as much as two doublings.
+using Features = std::array<double, feature_count>;
+
+Features features_of(const Measurement& row) {
+  const Problem& problem = row.problem;
+  const Candidate& candidate = row.candidate;
+  const auto size = [](std::int64_t value) { return std::log2(static_cast<double>(value)); };
+  const auto is = [](bool value) { return value ? 2.0 : 0.0; };
+  const mesh::MeshSizes& mesh = candidate.mesh;
+  return {size(mesh.tp),
+          size(mesh.cp),
+          size(mesh.dp_shard * mesh.dp_replicate),
+          size(mesh.pp),
+          size(mesh.ep),
+          size(candidate.chunks),
+          size(candidate.micro),
+          size(micro_batches(problem, candidate)),
+          size(problem.seq_len),
+          size(problem.model.hidden),
+          size(problem.model.layers),
+          is(candidate.recompute.policy != job::Recompute::Policy::none),
+          is(problem.precision.fp8_products),
+          is(candidate.zero > 1),
+          is(candidate.sequence_parallel),
+          is(candidate.offload != job::Offload::none)};
+}
+
+double distance(const Features& a, const Features& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < feature_count; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return sum;
+}
+
+Features mean(const std::vector<Features>& all) {
+  Features result{};
+  for (const Features& features : all) {
+    for (std::size_t i = 0; i < feature_count; ++i)
+      result[i] += features[i] / static_cast<double>(all.size());
+  }
+  return result;
+}
+
+double mean_error(const std::vector<Measurement>& list, const std::vector<std::size_t>& rows,
+                  const Constants& constants) {
+  double sum = 0;
+  for (const std::size_t row : rows) {
+    sum += std::abs(predict_seconds(list[row], constants) / *list[row].seconds - 1);
+  }
+  return rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+}
+
+/// Takes the time from rows that the model refuses, so that a fit meets none of them.
+void check_times(Measurements& measurements) {
+  for (Measurement& row : measurements.list) {
+    if (!row.seconds) continue;
+    try {
+      predict_seconds(row, constants_for(row.problem.cluster, row.problem.profile.name));
+    } catch (const RequestError& error) {
+      row.seconds.reset();
+      measurements.left_out.push_back({row.id, "time", join(error.problems(), "; ")});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
+                                          const std::vector<std::size_t>& rows) {
+  const std::size_t wanted = std::min(most_calibration_rows, rows.size() / rows_for_each_fitted);
+  std::vector<Features> features;
+  for (const std::size_t row : rows) features.push_back(features_of(list[row]));
+  const Features centre = mean(features);
+  std::vector<double> apart;  // from the nearest that was chosen
+  for (const Features& row : features) apart.push_back(-distance(row, centre));
+  std::vector<std::size_t> chosen;
+  while (chosen.size() < wanted) {
+    const auto next = static_cast<std::size_t>(std::max_element(apart.begin(), apart.end()) - apart.begin());
+    const bool first = chosen.empty();
+    chosen.push_back(rows[next]);
+    for (std::size_t i = 0; i < apart.size(); ++i) {
+      const double to_next = distance(features[i], features[next]);
+      apart[i] = first ? to_next : std::min(apart[i], to_next);
+    }
+    apart[next] = -1;  // never again, even where all others are alike
+  }
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+std::vector<RowsOf> timed_clusters(const std::vector<Measurement>& list) {
+  std::vector<RowsOf> clusters = rows_by(list, [](const Measurement& row) { return row.cluster; });
+  for (RowsOf& cluster : clusters) {
+    std::erase_if(cluster.rows, [&](std::size_t row) { return !list[row].seconds; });
+  }
+  std::erase_if(clusters, [](const RowsOf& cluster) { return cluster.rows.empty(); });
+  return clusters;
+}
+
+std::vector<Observation> observations(const std::vector<Measurement>& list,
+                                      const std::vector<std::size_t>& rows) {
+  std::vector<Observation> result;
+  for (const std::size_t row : rows) {
+    result.push_back({list[row].problem, list[row].candidate, *list[row].seconds});
+  }
+  return result;
+}
+
+std::vector<Calibration> calibrate(Measurements& measurements) {
+  check_times(measurements);
+  const std::vector<Measurement>& list = measurements.list;
+  std::map<std::pair<std::string, std::string>, std::vector<std::size_t>> chosen;
+  for (const RowsOf& cluster : timed_clusters(list)) {
+    const Problem& problem = list[cluster.rows.front()].problem;
+    std::vector<std::size_t>& rows = chosen[{problem.cluster.device.architecture, problem.profile.name}];
+    const std::vector<std::size_t> more = calibration_rows(list, cluster.rows);
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  std::vector<Calibration> result;
+  for (const auto& [key, rows] : chosen) {
+    if (rows.empty()) continue;
+    const Problem& problem = list[rows.front()].problem;
+    Calibration calibration{
+        key.first, key.second, rows.size(), constants_for(problem.cluster, key.second), {}};
+    calibration.after = fit(observations(list, rows), calibration.before);
+    calibration.error_before = mean_error(list, rows, calibration.before);
+    calibration.error_after = mean_error(list, rows, calibration.after);
+    result.push_back(std::move(calibration));
+  }
+  return result;
+}
+
+}  // namespace ndmesh::plan

@@ -1,0 +1,138 @@
+#include "ndmesh/plan/prediction.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/step_time.h"
+#include "ndmesh/plan/training_memory.h"
+
+namespace ndmesh::plan {
+namespace {
+
+using Kind = MeasuredMemory::Kind;
+using Scope = MeasuredMemory::Scope;
+
+std::int64_t bytes_of(const StageBudget& budget, Kind kind) {
+  switch (kind) {
+    case Kind::allocated:
+      return budget.at_peak.total();
+    case Kind::reserved:
+      return budget.reserved - budget.outside;
+    case Kind::device:
+      return budget.reserved;
+  }
+  return 0;
+}
+
+std::int64_t bytes_of(const std::vector<StageBudget>& budgets, const MeasuredMemory& memory) {
+  if (memory.scope == Scope::first) return bytes_of(budgets.front(), memory.kind);
+  if (memory.scope == Scope::last) return bytes_of(budgets.back(), memory.kind);
+  std::int64_t most = 0;
+  for (const StageBudget& budget : budgets) most = std::max(most, bytes_of(budget, memory.kind));
+  return most;
+}
+
+/// Calls `work` with 0 .. count - 1, on all cores; throws what the first to fail threw.
+template <typename Work>
+void for_each_index(std::size_t count, const Work& work) {
+  std::atomic<std::size_t> next = 0;
+  std::exception_ptr failure;
+  std::once_flag failed;
+  const auto loop = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      std::call_once(failed, [&] { failure = std::current_exception(); });
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    while (threads.size() + 1 < std::min(cores, count)) threads.emplace_back(loop);
+    loop();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// What was refused, by part; empty when nothing was.
+struct Refusal {
+  std::string memory;
+  std::string time;
+};
+
+Constants committed(const Measurement& row) {
+  return constants_for(row.problem.cluster, row.problem.profile.name);
+}
+
+Prediction predict_row(const Measurement& row, Refusal& refusal) {
+  Prediction prediction;
+  try {
+    predict_memory(row, prediction);
+  } catch (const RequestError& error) {
+    refusal.memory = join(error.problems(), "; ");
+  }
+  if (!row.seconds) return prediction;
+  try {
+    prediction.uncalibrated = prediction.calibrated = predict_seconds(row, committed(row));
+  } catch (const RequestError& error) {
+    refusal.time = join(error.problems(), "; ");
+  }
+  return prediction;
+}
+
+void leave_out(Measurements& measurements, std::size_t index, const Refusal& refusal) {
+  Measurement& row = measurements.list[index];
+  if (!refusal.memory.empty()) {
+    row.memory.reset();
+    row.fits.reset();
+    measurements.left_out.push_back({row.id, "memory", refusal.memory});
+  }
+  if (!refusal.time.empty()) {
+    row.seconds.reset();
+    measurements.left_out.push_back({row.id, "time", refusal.time});
+  }
+}
+
+void calibrate_cluster(const std::vector<Measurement>& list, const std::vector<std::size_t>& rows,
+                       std::vector<Prediction>& predictions) {
+  const std::vector<std::size_t> chosen = calibration_rows(list, rows);
+  if (chosen.empty()) return;
+  const Constants fitted = fit(observations(list, chosen), committed(list[chosen.front()]));
+  for (const std::size_t row : chosen) predictions[row].calibrates = true;
+  for (const std::size_t row : rows) predictions[row].calibrated = predict_seconds(list[row], fitted);
+}
+
+}  // namespace
+
+void predict_memory(const Measurement& measurement, Prediction& prediction) {
+  if (!measurement.memory && !measurement.fits) return;
+  const std::vector<StageBudget> budgets = MemoryModel(measurement.problem).budgets(measurement.candidate);
+  if (measurement.memory) prediction.bytes = bytes_of(budgets, *measurement.memory);
+  if (!measurement.fits) return;
+  for (const StageBudget& budget : budgets) prediction.needed = std::max(prediction.needed, budget.reserved);
+  prediction.fits = prediction.needed <= allowed_bytes(measurement.problem);
+}
+
+double predict_seconds(const Measurement& measurement, const Constants& constants) {
+  return TimeModel(measurement.problem, constants).step(measurement.candidate).seconds;
+}
+
+std::vector<Prediction> predict(Measurements& measurements) {
+  std::vector<Prediction> predictions(measurements.list.size());
+  std::vector<Refusal> refusals(measurements.list.size());
+  for_each_index(predictions.size(),
+                 [&](std::size_t i) { predictions[i] = predict_row(measurements.list[i], refusals[i]); });
+  for (std::size_t i = 0; i < refusals.size(); ++i) leave_out(measurements, i, refusals[i]);
+  const std::vector<RowsOf> clusters = timed_clusters(measurements.list);
+  for_each_index(clusters.size(),
+                 [&](std::size_t i) { calibrate_cluster(measurements.list, clusters[i].rows, predictions); });
+  return predictions;
+}
+
+}  // namespace ndmesh::plan
