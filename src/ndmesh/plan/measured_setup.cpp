@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -155,6 +156,14 @@ Precision measured_precision(const MeasuredRow& row) {
   precision.bf16_states =
       contains(row.text("optimizer"), "bf16 moments") || row.noted("reduced-precision optimizer moments");
   return precision;
+}
+
+std::int64_t measured_loss_chunk(const MeasuredRow& row, std::int64_t tokens) {
+  constexpr std::int64_t usual_chunks = 8;
+  const std::string notes = lower(row.text("notes"));
+  std::int64_t chunks = number_behind(notes, "lmhead-chunks=").value_or(1);
+  if (row.noted("chunked cross entropy") || row.noted("avoids full logits")) chunks = usual_chunks;
+  return chunks > 1 ? std::max<std::int64_t>(1, tokens / chunks) : 0;
 }
 
 }  // namespace ndmesh::plan

@@ -24,4 +24,8 @@ std::string measured_runtime(const MeasuredRow& row);
 /// Number formats by `precision`, `optimizer` and notes. 4-bit products, which are not modelled, are a problem of the row.
 Precision measured_precision(const MeasuredRow& row);
 
+/// Tokens whose logits exist at a time, of `tokens` in a micro-batch; 0 when all do. Sources that chunk the loss
+/// without saying how often are taken to do it 8 times.
+std::int64_t measured_loss_chunk(const MeasuredRow& row, std::int64_t tokens);
+
 }  // namespace ndmesh::plan

@@ -79,6 +79,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   if (!row.problems().empty()) return result;
   set_memory_of_run(row, result.candidate.micro, problem);
   check_mesh(row, result);
+  problem.loss_chunk = measured_loss_chunk(row, result.candidate.micro * problem.seq_len);
   result.seconds = measured_seconds(row, problem);
   result.memory = measured_memory(row);
   result.ranking = ranking_of(result);

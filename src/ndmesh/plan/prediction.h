@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ndmesh/plan/constants.h"
 #include "ndmesh/plan/measurements.h"
 
 namespace ndmesh::plan {
