@@ -70,6 +70,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   const std::string runtime = measured_runtime(row);
   problem.profile = profile(runtime);
   problem.profile.time = measured_time(row, problem.profile.time);
+  problem.profile.memory.flash_attention = problem.profile.time.attention != AttentionKernel::unfused;
   problem.context = context_kind(row, runtime);
   problem.seq_len = row.whole("seq_len").value_or(1);
   problem.global_batch = row.whole("global_batch").value_or(1);
@@ -80,6 +81,7 @@ Measurement measurement_of(const MeasuredRow& row) {
   set_memory_of_run(row, result.candidate.micro, problem);
   check_mesh(row, result);
   problem.loss_chunk = measured_loss_chunk(row, result.candidate.micro * problem.seq_len);
+  if (problem.loss_chunk > 0) problem.profile.memory.chunks_loss = true;
   result.seconds = measured_seconds(row, problem);
   result.memory = measured_memory(row);
   result.ranking = ranking_of(result);
