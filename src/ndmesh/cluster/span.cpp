@@ -85,7 +85,7 @@ std::vector<Extent> checked(std::vector<Extent> extents, std::int64_t world) {
   for (const Extent& extent : extents) {
     if (extent.size == 1) continue;
     if (extent.size < 1 || extent.stride < inner || extent.stride % inner != 0 ||
-        extent.size > world / extent.stride) {
+        extent.size - 1 > (world - 1) / extent.stride) {
       throw std::invalid_argument("extents of a group do not nest or do not fit the cluster");
     }
     inner = block_of(extent);
