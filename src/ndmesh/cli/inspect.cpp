@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "ndmesh/cli/command.h"
+#include "ndmesh/cli/inspect_cluster.h"
 #include "ndmesh/cli/inspect_layout.h"
 #include "ndmesh/cli/inspect_mesh.h"
 #include "ndmesh/cli/inspect_model.h"
@@ -44,6 +45,11 @@ int inspect_layout(const Options& options) {
   return done;
 }
 
+int inspect_cluster(const Options& options) {
+  print_cluster(cluster_of(options.words), options.json);
+  return done;
+}
+
 using Command = int (*)(const Options&);
 
 /// A command `inspect NAME` with what all of them take.
@@ -62,8 +68,8 @@ std::pair<CLI::App*, std::shared_ptr<Options>> add(CLI::App& inspect, Chosen& ch
 }  // namespace
 
 void register_inspect(CLI::App& app, Chosen& chosen) {
-  CLI::App* inspect =
-      app.add_subcommand("inspect", "Show what a model, a mesh, a layout or a schedule is made of");
+  CLI::App* inspect = app.add_subcommand(
+      "inspect", "Show what a model, a mesh, a layout, a schedule or a cluster is made of");
   inspect->require_subcommand(1);
   const std::string mesh_help = "Sizes of the axes, as in dp_shard=2,tp=2; instead of the job's mesh";
 
@@ -79,6 +85,12 @@ void register_inspect(CLI::App& app, Chosen& chosen) {
   layout->add_option("--rank", layout_options->rank, "One rank's boxes only");
 
   register_inspect_schedule(*inspect, chosen);
+
+  const auto [cluster, cluster_options] =
+      add(*inspect, chosen, "cluster", "Devices, nodes and the levels of the network", inspect_cluster);
+  cluster->get_option("SOURCE")->description(
+      "Short form (64x8xH100-SXM), cluster file or job file; nothing: this machine; then cluster.KEY=VALUE "
+      "overrides");
 }
 
 }  // namespace ndmesh::cli

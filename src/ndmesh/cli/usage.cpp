@@ -13,7 +13,7 @@ namespace {
 const std::vector<std::string> contract = {"plan",      "train",    "parity",   "dryrun",  "bench",  "scale",
                                            "calibrate", "validate", "tokenize", "convert", "import", "export",
                                            "generate",  "serve",    "load",     "report"};
-const std::vector<std::string> inspect_contract = {"cluster", "checkpoint", "record", "hang"};
+const std::vector<std::string> inspect_contract = {"checkpoint", "record", "hang"};
 
 /// Commands of `app`, without the app itself.
 std::vector<std::string> commands_of(const CLI::App& app) {

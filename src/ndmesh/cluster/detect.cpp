@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 #include <hwloc.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 
 #include "ndmesh/base/error.h"
@@ -34,6 +34,14 @@ std::string processor_name(hwloc_topology_t topology) {
   return name == nullptr ? "CPU" : name;
 }
 
+/// Bytes of memory that this process may use: the machine's, or the limit of its control group where that is less.
+std::int64_t usable_memory(hwloc_topology_t topology) {
+  const auto machine = static_cast<std::int64_t>(hwloc_get_root_obj(topology)->total_memory);
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  std::int64_t limit = 0;
+  return file >> limit && limit > 0 ? std::min(machine, limit) : machine;  // the file says "max" for no limit
+}
+
 Device core_device(hwloc_topology_t topology, std::int64_t memory_bytes) {
   Device device;
   device.name = "cpu";
@@ -50,12 +58,12 @@ Cluster detect_cluster() {
   cluster.name = "this machine";
   cluster.devices_per_node = std::min(count_of(topology.get(), HWLOC_OBJ_CORE), max_devices_per_node);
   cluster.numa_nodes = count_of(topology.get(), HWLOC_OBJ_NUMANODE);
-  cluster.host_memory_bytes = static_cast<std::int64_t>(hwloc_get_root_obj(topology.get())->total_memory);
+  cluster.host_memory_bytes = usable_memory(topology.get());
   cluster.usable_bytes = cluster.host_memory_bytes / cluster.devices_per_node;
   cluster.device = core_device(topology.get(), cluster.usable_bytes);
   cluster.scale_up = {"memory", cluster.devices_per_node, 0, 0, 0};
   cluster.pcie.name = "pcie";
-  cluster.pcie.devices = 0;
+  cluster.pcie.devices = 0;  // all of a node
   cluster.levels = levels_of(cluster);
   cluster.notes = {"a core is a device here; each is given an equal share of the memory",
                    "peaks and bandwidths of this machine are not known until they are measured"};
