@@ -41,6 +41,10 @@ TEST(Refusal, OfSizesThatDoNotDivide) {
               HasSubstr("pcie.devices is 3; allowed: a divisor of devices_per_node, 8"));
   EXPECT_THAT(refusal_of("{node: 8xL40S, numa: {nodes: 3, bandwidth: 20GB/s}}"),
               HasSubstr("numa.nodes is 3; allowed with numa.bandwidth: a divisor of devices_per_node, 8"));
+  EXPECT_THAT(refusal_of("{node: 12xA100-PCIe, scale_up: {devices: 4}, pcie: {devices: 6}}"),
+              HasSubstr("scale_up.devices is 4, which neither divides the 6 devices of one PCIe switch"));
+  EXPECT_THAT(refusal_of("{node: 8xL40S, pcie: {devices: 8}, numa: {nodes: 2, bandwidth: 20GB/s}}"),
+              HasSubstr("pcie.devices is 8; allowed: a divisor of the 4 devices of a NUMA node"));
   EXPECT_THAT(refusal_of("{nodes: 64, node: 8xH100-SXM, switches: [{nodes: 6}, {nodes: 9}, {}]}"),
               HasSubstr("switches[1].nodes is 9; allowed: a multiple of the 6 nodes of the level below"));
   EXPECT_THAT(refusal_of("{nodes: 64, node: 8xH100-SXM, switches: [{nodes: 6}, {nodes: 6}, {}]}"),

@@ -13,9 +13,8 @@ namespace ndmesh::cluster {
 struct Switch {
   std::string name = "network";
   std::int64_t nodes = 0;  ///< below one switch; 0: all
-  double oversubscription =
-      1;  ///< bandwidth of the links below over that of the links upwards that its traffic
-          ///< takes; factors of levels multiply
+  /// Bandwidth of the links below over that of the links upwards that their traffic takes; factors of levels multiply.
+  double oversubscription = 1;
 
   bool operator==(const Switch&) const = default;
 };
@@ -30,9 +29,10 @@ struct Cluster {
   std::int64_t usable_bytes = 0;       ///< of each device, before plan.headroom
   std::int64_t host_memory_bytes = 0;  ///< of one node; 0: not known
 
-  Level scale_up;  ///< links between devices without the host: `devices` is the most in one domain,
-                   ///< within a node or over several (a rack of trays); 1: none
-  Level pcie;      ///< `devices` is those below one switch or root; 0: all of a node
+  /// Links between devices without the host. `devices` is the most in one domain, within a node or over several (a
+  /// rack of trays); 1: none.
+  Level scale_up;
+  Level pcie;                   ///< `devices` is those below one switch; 0: no switches
   std::int64_t numa_nodes = 1;  ///< of one node; devices are attached to them evenly, in order
   double numa_bandwidth =
       0;                  ///< bytes/s between NUMA nodes, shared by the devices of one; 0: never in the way
@@ -73,10 +73,11 @@ struct Span {
 /// Counts without visiting ranks where sizes divide, and visits each rank once where they do not.
 Span span_of(const Cluster& cluster, const std::vector<Extent>& extents);
 
-/// A cluster from its short form ("8xH100-SXM", "64x8xH100-SXM"), a YAML mapping ({nodes: 64, node: 8xH100-SXM, nics: 8x400G,
-/// oversubscription: 2}) or a file of the same keys, in full (docs/clusters.md lists them). `yaml` is the text of
-/// the value as in a job. RequestError with everything that is wrong: unknown device (with the nearest),
-/// unknown keys, sizes that do not divide. Values that are not given take the catalogue's; `notes` say which.
+/// A cluster from its short form ("8xH100-SXM", "64x8xH100-SXM"), a YAML mapping ({nodes: 64, node: 8xH100-SXM,
+/// nics: 8x400G, oversubscription: 2}) or the name of a file of the same keys (docs/clusters.md lists them). `yaml` is
+/// the text of the value as in a job, `source` what messages call it. RequestError with everything that is wrong:
+/// unknown device (with the nearest), unknown keys, sizes that do not divide. Values that are not given take the
+/// catalogue's; `notes` say which.
 Cluster parse_cluster(const std::string& yaml, const std::string& source);
 Cluster read_cluster(const std::filesystem::path& file);
 
@@ -86,8 +87,9 @@ std::string cluster_yaml(const Cluster& cluster);
 /// This machine: its NUMA nodes, cores and memory by hwloc; the CPU is the device, one per core.
 Cluster detect_cluster();
 
-/// The same cluster with another number of nodes (or, below one node, of devices): what "fewest devices"
-/// is searched over. RequestError when `devices` is no multiple of the node and not below it.
+/// The same cluster with another number of nodes (or, below one node, of devices, spread evenly over its NUMA nodes):
+/// what "fewest devices" is searched over. RequestError when `devices` is no multiple of the node and not below it, or
+/// when several nodes need a NIC that nobody stated.
 Cluster resized(const Cluster& cluster, std::int64_t devices);
 
 }  // namespace ndmesh::cluster

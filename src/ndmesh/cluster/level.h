@@ -12,12 +12,15 @@ namespace ndmesh::cluster {
 struct Level {
   std::string name;          ///< "nvlink", "xgmi", "pcie", "node", "network", or as the cluster file names it
   std::int64_t devices = 1;  ///< in one domain
-  double bandwidth = 0;  ///< bytes/s that each device of a domain has towards the rest of its domain when all
-                         ///< of them send at once: shared NICs and oversubscription are counted
-  double pair_bandwidth =
-      0;               ///< bytes/s between one pair when nobody else sends. A group of n devices of one
-                       ///< domain has min(bandwidth, (n - 1) * pair_bandwidth) each: links without a
-                       ///< switch (xGMI) give a small group only part of theirs
+
+  /// Bytes/s that each device of a domain has towards the rest of its domain when all of them send at once: shared NICs
+  /// and oversubscription are counted. 0: not known.
+  double bandwidth = 0;
+
+  /// Bytes/s between one pair when nobody else sends. A group of n devices of one domain has
+  /// min(bandwidth, (n - 1) * pair_bandwidth) each: links without a switch (xGMI) give a small group only part of theirs.
+  double pair_bandwidth = 0;
+
   double latency = 0;  ///< seconds that one hop adds to a small message
 
   bool operator==(const Level&) const = default;

@@ -116,6 +116,21 @@ void check_node(const Cluster& cluster, Problems& problems) {
   }
 }
 
+/// Domains inside a node must not cut each other.
+void check_nesting(const Cluster& cluster, Problems& problems) {
+  const std::int64_t link = cluster.scale_up.devices;
+  if (!nests(link, pcie_domain(cluster))) {
+    problems.add(
+        fmt::format("scale_up.devices is {}, which neither divides the {} devices of one PCIe {} nor is a "
+                    "multiple of them",
+                    link, pcie_domain(cluster), cluster.pcie.devices > 0 ? "switch" : "root"));
+  }
+  if (crosses_numa(cluster) && numa_domain(cluster) % pcie_domain(cluster) != 0) {
+    problems.add(fmt::format("pcie.devices is {}; allowed: a divisor of the {} devices of a NUMA node",
+                             cluster.pcie.devices, numa_domain(cluster)));
+  }
+}
+
 /// The first `devices` of one node, spread evenly over its NUMA nodes.
 void shrink_node(Cluster& cluster, std::int64_t devices) {
   const auto cut = [devices](std::int64_t& domain) { domain = std::min(domain, devices); };
@@ -147,7 +162,10 @@ std::vector<std::string> link_problems(const Cluster& cluster) {
   Problems problems;
   check_counts(cluster, problems);
   check_node(cluster, problems);
-  if (problems.empty()) check_switches(cluster, problems);
+  if (problems.empty()) {
+    check_nesting(cluster, problems);
+    check_switches(cluster, problems);
+  }
   return problems.list();
 }
 
