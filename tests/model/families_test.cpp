@@ -61,8 +61,8 @@ TEST(Families, HaveTheParametersOfTransformers) {
   }
 }
 
-// Published shapes, counted by Transformers: Llama 2 and 3, Qwen2.5 and 3, Gemma 2 and 3, GPT-2, GPT-NeoX, Mixtral,
-// DeepSeek V2 and V3, gpt-oss, ...
+// Published shapes, counted by Transformers: Llama 2 and 3, Qwen2.5 and 3, Gemma 2 and 3, GPT-2, GPT-NeoX,
+// Mixtral, DeepSeek V2 and V3, gpt-oss, ...
 TEST(Families, CountPublishedModels) {
   for (const Json& model : data("totals")) {
     const ModelSpec spec = read(model["config"]);
@@ -78,9 +78,9 @@ Json published(const std::string& name) {
   throw std::runtime_error("no model " + name);
 }
 
-// Memory follows all experts, work those that a token meets. Published active counts: Mixtral 12.9B, Qwen3-30B-A3B
-// 3.3B, DeepSeek-V3 37B (it leaves out the input table, 0.9B of 37.6B less the head's), gpt-oss-20b 3.6B and -120b 5.1B
-// (which leave out the input table).
+// Memory follows all experts, work those that a token meets. Published active counts: Mixtral 12.9B,
+// Qwen3-30B-A3B 3.3B, DeepSeek-V3 37B (it leaves out the input table, 0.9B of 37.6B less the head's),
+// gpt-oss-20b 3.6B and -120b 5.1B (which leave out the input table).
 TEST(Families, CountWhatATokenMeets) {
   EXPECT_EQ(read(published("Mixtral-8x7B")).active_parameter_count(), 12879925248);
   EXPECT_EQ(read(published("Qwen3-30B-A3B")).active_parameter_count(), 3353032704);
@@ -123,8 +123,8 @@ TEST(Families, ExpertsAreNamedOneByOne) {
   EXPECT_EQ(preset("deepseek-v3").layer_parameters(60).size(), 17U);
 }
 
-// The layer that DeepSeek-V3's checkpoint has behind the 61st: 11.5B parameters of its own beside the shared table and
-// head (its README), by hand: a MoE layer, two norms and the projection before it, a norm behind.
+// The layer that DeepSeek-V3's checkpoint has behind the 61st: 11.5B parameters of its own beside the shared
+// table and head (its README), by hand: a MoE layer, two norms and the projection before it, a norm behind.
 TEST(Families, MultiTokenPredictionLayers) {
   Json config = published("DeepSeek-V3");
   const ModelSpec plain = read(config);

@@ -52,7 +52,8 @@ TEST(Flops, OfExpertsOnlyThoseThatATokenMeets) {
   EXPECT_DOUBLE_EQ(flops_per_token(deepseek, 4096).weights - without, 6 * (layer + 129280.0 * 7168));
 }
 
-// gpt-oss stacks its experts in one tensor, whose biases have two dims; by hand: q, k, v, o, router, 4 of 32 experts.
+// gpt-oss stacks its experts in one tensor, whose biases have two dims; by hand: q, k, v, o, router, 4 of 32
+// experts.
 TEST(Flops, StackedExpertsAndBiases) {
   const ModelSpec spec = spec_from_config(
       R"({"model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32})", "gpt-oss-20b");

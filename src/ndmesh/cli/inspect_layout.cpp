@@ -132,8 +132,8 @@ Json layout_json(const ParameterLayouts& parameters, const Mesh& mesh,
 
 constexpr std::size_t columns = 8;
 
-/// One line of the table, for one parameter or for the same one of several layers; that of an expert stands for all of
-/// its layer.
+/// One line of the table, for one parameter or for the same one of several layers; that of an expert stands
+/// for all of its layer.
 struct Row {
   std::string before;  ///< name up to the layer's number
   std::string after;   ///< and behind it

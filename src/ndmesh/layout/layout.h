@@ -148,8 +148,8 @@ struct ParameterLayout {
 std::vector<ParameterLayout> parameter_layouts(const model::ModelSpec& spec, const mesh::Mesh& mesh,
                                                const ParameterRules& rules = {});
 
-/// What one rank holds of a parameter that tp (or, for routed experts, ep and etp) has cut, before its shard ranks share
-/// it: tensors of one shape.
+/// What one rank holds of a parameter that tp (or, for routed experts, ep and etp) has cut, before its shard
+/// ranks share it: tensors of one shape.
 struct Part {
   Shape shape;              ///< as allocated, vocabulary padding included
   std::int64_t copies = 1;  ///< experts on the rank
@@ -157,9 +157,9 @@ struct Part {
   std::int64_t elements() const;
 };
 
-/// The part on the rank that holds most: the first of tp, ep and etp. Experts go over ep in runs that differ by at most
-/// one, each is cut over etp as tp cuts a dense feed-forward; tp does not cut them. The placement is the one of
-/// parameter_layouts. `sizes` have passed the mesh rules.
+/// The part on the rank that holds most: the first of tp, ep and etp. Experts go over ep in runs that differ
+/// by at most one, each is cut over etp as tp cuts a dense feed-forward; tp does not cut them. The placement
+/// is the one of parameter_layouts. `sizes` have passed the mesh rules.
 Part fullest_part(const model::LayerParameter& parameter, const model::ModelSpec& spec,
                   const mesh::MeshSizes& sizes, const ParameterRules& rules = {});
 

@@ -16,8 +16,8 @@ using model::ModelSpec;
 using model::ParameterSpec;
 using model::Role;
 
-/// A fused matrix: its parts one after another, keys and values shared as they are on their own, or interleaved by head
-/// or row, so that contiguous parts are whole heads.
+/// A fused matrix: its parts one after another, keys and values shared as they are on their own, or
+/// interleaved by head or row, so that contiguous parts are whole heads.
 Placement fused_placement(const ParameterSpec& parameter, const ModelSpec& spec, AxisSet axes) {
   if (parameter.segments.empty()) return Placement::shard(axes, parameter.out_dim());
   std::vector<Placement::Segment> segments;
@@ -28,9 +28,9 @@ Placement fused_placement(const ParameterSpec& parameter, const ModelSpec& spec,
   return Placement::pieces(axes, parameter.out_dim(), std::move(segments));
 }
 
-/// How the ranks of `axes` cut a parameter: tp the dense ones, etp those of an expert. Column-parallel linears are cut
-/// along their outputs, row-parallel ones along their inputs, and a row-parallel bias is added once, after the sum, so
-/// every rank holds it whole.
+/// How the ranks of `axes` cut a parameter: tp the dense ones, etp those of an expert. Column-parallel
+/// linears are cut along their outputs, row-parallel ones along their inputs, and a row-parallel bias is
+/// added once, after the sum, so every rank holds it whole.
 Placement model_placement(const ParameterSpec& parameter, const ModelSpec& spec, AxisSet axes,
                           std::int64_t vocabulary_multiple) {
   switch (parameter.role) {
@@ -81,8 +81,8 @@ bool has_copies(const TensorLayout& tensor, Axis axis) {
   return std::any_of(copies.begin(), copies.end(), [](std::int64_t count) { return count > 1; });
 }
 
-/// Pipeline stages: layers by stage_layers, the input table and positions on the first, final norm, head and MTP layers
-/// on the last.
+/// Pipeline stages: layers by stage_layers, the input table and positions on the first, final norm, head and
+/// MTP layers on the last.
 void assign_stages(ParameterLayout& parameter, const ModelSpec& spec, std::int64_t stages) {
   const ParameterSpec& p = parameter.spec;
   if (p.layer >= 0) {

@@ -25,12 +25,27 @@ std::string count_key(Kind kind) {
   return "num_local_experts";
 }
 
-/// Which layers are MoE, or nothing where a key is wrong. Dense ones come first (deepseek), or in between (qwen).
+/// Those of `mlp_only_layers`.
+std::vector<std::size_t> dense_layers(ConfigParts& config) {
+  if (!config.keys.has("mlp_only_layers")) {
+    return {};
+  }
+  const nlohmann::json& dense = config.root["mlp_only_layers"];
+  const bool right = dense.is_array() && std::all_of(dense.begin(), dense.end(), [&](const auto& layer) {
+                       return layer.is_number_integer() && layer >= 0 && layer < config.spec.layers;
+                     });
+  if (!right) {
+    config.keys.refuse("mlp_only_layers", fmt::format("a list of layers, 0 to {}", config.spec.layers - 1));
+    return {};
+  }
+  return dense.get<std::vector<std::size_t>>();
+}
+
+/// By layer whether it is MoE. Dense ones come first (deepseek), or in between (qwen).
 std::vector<bool> moe_layers(ConfigParts& config) {
-  const auto layers = static_cast<std::size_t>(config.spec.layers);
-  std::vector<bool> moe(layers, true);
+  std::vector<bool> moe(static_cast<std::size_t>(config.spec.layers), true);
   if (config.family.experts == Kind::deepseek) {
-    const std::int64_t usual = config.family.name == "deepseek_v3" ? 3 : 0;
+    const std::int64_t usual = config.family.dense_layers;
     const std::int64_t dense = config.keys.integer("first_k_dense_replace", usual, {0, layers_range.most});
     std::fill_n(moe.begin(), std::min(dense, config.spec.layers), false);
     if (config.keys.integer("moe_layer_freq", 1, layers_range) != 1) {
@@ -39,22 +54,11 @@ std::vector<bool> moe_layers(ConfigParts& config) {
   }
   if (config.family.experts == Kind::qwen) {
     const std::int64_t step = config.keys.integer("decoder_sparse_step", 1, layers_range);
-    for (std::size_t layer = 0; layer < layers; ++layer) {
+    for (std::size_t layer = 0; layer < moe.size(); ++layer) {
       moe[layer] = (static_cast<std::int64_t>(layer) + 1) % step == 0;
     }
-    if (config.keys.has("mlp_only_layers")) {
-      const nlohmann::json& dense = config.root["mlp_only_layers"];
-      const bool right = dense.is_array() && std::all_of(dense.begin(), dense.end(), [&](const auto& layer) {
-                           return layer.is_number_integer() && layer >= 0 && layer < config.spec.layers;
-                         });
-      if (!right) {
-        config.keys.refuse("mlp_only_layers",
-                           fmt::format("a list of layers, 0 to {}", config.spec.layers - 1));
-        return moe;
-      }
-      for (const nlohmann::json& layer : dense) {
-        moe[layer.get<std::size_t>()] = false;
-      }
+    for (const std::size_t layer : dense_layers(config)) {
+      moe[layer] = false;
     }
   }
   return moe;
@@ -111,7 +115,7 @@ void read_experts(ConfigParts& config) {
   experts.shared_ffn = shared_ffn(config, experts.ffn);
   experts.shared_gate = family.experts == Kind::qwen && experts.shared_ffn > 0;
   experts.bias = family.experts == Kind::gpt_oss;
-  experts.router_bias = experts.bias || family.name == "deepseek_v3";
+  experts.router_bias = family.router_bias;
   experts.layers = moe_layers(config);
   if (std::count(experts.layers.begin(), experts.layers.end(), true) > 0) {
     config.spec.experts = std::move(experts);

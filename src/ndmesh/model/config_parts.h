@@ -19,7 +19,8 @@ inline constexpr IntegerRange head_dim_range = {1, 1 << 12};
 inline constexpr IntegerRange positions_range = {1, 2147483647};
 inline constexpr IntegerRange experts_range = {1, 1 << 16};
 
-/// A config.json while it is read: the parts of it are read one after another into `spec`. Refers to what outlives it.
+/// A config.json while it is read: the parts of it are read one after another into `spec`. Refers to what
+/// outlives it.
 struct ConfigParts {
   const nlohmann::json& root;
   const Family& family;

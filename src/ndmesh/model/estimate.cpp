@@ -52,8 +52,8 @@ std::int64_t rounded_layers(double layers) {
   return std::max<std::int64_t>(1, std::llround(layers / step) * static_cast<std::int64_t>(step));
 }
 
-/// The shape of a given width: about ffn_per_hidden, made wider or narrower so that whole layers come near the size
-/// from below. Nothing where the width is far too large or too small.
+/// The shape of a given width: about ffn_per_hidden, made wider or narrower so that whole layers come near
+/// the size from below. Nothing where the width is far too large or too small.
 std::optional<ModelSpec> shape_of_width(std::int64_t hidden, std::int64_t parameters) {
   ModelSpec spec;
   spec.family = "estimate";

@@ -249,6 +249,8 @@ constexpr Family deepseek_v3 = {.name = "deepseek_v3",
                                 .expert_count = 256,
                                 .experts_per_token = 8,
                                 .expert_ffn = 2048,
+                                .dense_layers = 3,
+                                .router_bias = true,
                                 .shared_experts = 1};
 
 constexpr Family gpt_oss = {.name = "gpt_oss",
@@ -269,7 +271,8 @@ constexpr Family gpt_oss = {.name = "gpt_oss",
                             .attention_sinks = true,
                             .experts = Family::Experts::gpt_oss,
                             .expert_count = 128,
-                            .experts_per_token = 4};
+                            .experts_per_token = 4,
+                            .router_bias = true};
 
 constexpr Family phi3 = {.name = "phi3",
                          .architecture = "Phi3ForCausalLM",

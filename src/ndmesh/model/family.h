@@ -69,6 +69,8 @@ struct Family {
   bool attention_sinks = false;
   Experts experts = Experts::none;
   std::int64_t expert_count = 0, experts_per_token = 0, expert_ffn = 0;
+  std::int64_t dense_layers = 0;  ///< deepseek: how many come first
+  bool router_bias = false;
   std::int64_t shared_experts = 0;  ///< deepseek: how many; qwen: their width
 };
 

@@ -28,7 +28,8 @@ double matmul_parameters(const ModelSpec& spec) {
   return count;
 }
 
-/// Tokens that one token sees in a layer, twice their mean over a sequence: as many as there are without a window.
+/// Tokens that one token sees in a layer, twice their mean over a sequence: as many as there are without a
+/// window.
 double seen_twice(const ModelSpec& spec, std::int64_t layer, std::int64_t seq_len) {
   const auto length = static_cast<double>(seq_len);
   if (!spec.is_windowed(layer)) {

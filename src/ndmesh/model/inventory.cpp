@@ -209,8 +209,8 @@ class Inventory {
     }
   }
 
-  /// DeepSeek-V3 (arXiv 2412.19437, section 2.2): the layer reads the norm of what lies before it and the norm of the
-  /// next token's embedding, projected together; its head and table are the model's own.
+  /// DeepSeek-V3 (arXiv 2412.19437, section 2.2): the layer reads the norm of what lies before it and the
+  /// norm of the next token's embedding, projected together; its head and table are the model's own.
   void add_mtp_parts() {
     add_norm("enorm");
     add_norm("hnorm");

@@ -6,7 +6,8 @@
 
 namespace ndmesh::model {
 
-/// Parameters of layer 0 .. total_layers() - 1, routed experts once; the one place that knows what a layer holds.
+/// Parameters of layer 0 .. total_layers() - 1, routed experts once; the one place that knows what a layer
+/// holds.
 std::vector<LayerParameter> layer_inventory(const ModelSpec& spec, std::int64_t layer);
 
 /// Parameters of no layer, in the order of the model.

@@ -64,8 +64,8 @@ void append_layer(const ModelSpec& spec, std::int64_t layer, std::vector<Paramet
   }
 }
 
-/// Calls `visit` with every parameter and how often it is there: in a layer of each kind times its layers, and at the
-/// ends.
+/// Calls `visit` with every parameter and how often it is there: in a layer of each kind times its layers,
+/// and at the ends.
 template <class Visit>
 void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
   for (const ParameterSpec& parameter : spec.end_parameters()) {

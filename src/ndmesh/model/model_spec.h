@@ -10,8 +10,8 @@
 
 namespace ndmesh::model {
 
-/// What a parameter is to the model. Strategies and layouts read the role, never the name. Shapes are [out, in], as
-/// Hugging Face stores linears; ParameterSpec says where a checkpoint has them otherwise.
+/// What a parameter is to the model. Strategies and layouts read the role, never the name. Shapes are [out,
+/// in], as Hugging Face stores linears; ParameterSpec says where a checkpoint has them otherwise.
 enum class Role {
   embedding,  ///< input table [vocab, hidden]
   query,  ///< q_proj: weight [heads * head_dim, hidden], bias [heads * head_dim]; MLA: q_b_proj, in a latent
@@ -53,8 +53,9 @@ struct ParameterSpec {
   std::int64_t expert = -1;  ///< routed expert, or -1; 0 when stacked
   bool stacked = false;      ///< one tensor holds all experts, counted by dim 0 (gpt_oss)
   bool transposed = false;   ///< [in, out] instead of [out, in] (gpt2, gpt_oss)
-  /// Fused matrices whose parts (q, k, v or gate, up) lie one after another along the out dim: their sizes. Empty where
-  /// parts are interleaved by head or by row, so that a cut into whole heads or rows is a cut of each part.
+  /// Fused matrices whose parts (q, k, v or gate, up) lie one after another along the out dim: their sizes.
+  /// Empty where parts are interleaved by head or by row, so that a cut into whole heads or rows is a cut of
+  /// each part.
   std::vector<std::int64_t> segments = {};
 
   std::int64_t elements() const;
@@ -63,8 +64,8 @@ struct ParameterSpec {
   std::int64_t in_dim() const { return (stacked ? 1 : 0) + (transposed ? 0 : 1); }
 };
 
-/// A parameter of one layer with all that are like it there: the routed experts of a layer have theirs alike, so one
-/// entry stands for all of them.
+/// A parameter of one layer with all that are like it there: the routed experts of a layer have theirs alike,
+/// so one entry stands for all of them.
 struct LayerParameter {
   ParameterSpec spec;       ///< as in ModelSpec::parameters(); expert 0's where it stands for several
   std::int64_t copies = 1;  ///< experts that have one
@@ -160,14 +161,15 @@ struct ModelSpec {
       0;  ///< multi-token prediction: layers behind the last, with a projection each; they share
           ///< the input table and the head
   std::int64_t unspecified_parameters = 0;  ///< beyond the estimated shape, so that the stated size is exact
-  /// What the configuration asks for that the runtime does not have and that changes no size (an activation, a kind of
-  /// rotary scaling, quantised weights): one sentence each, with its key. check_trainable refuses them.
+  /// What the configuration asks for that the runtime does not have and that changes no size (an activation,
+  /// a kind of rotary scaling, quantised weights): one sentence each, with its key. check_trainable refuses
+  /// them.
   std::vector<std::string> planned_only = {};
 
   bool operator==(const ModelSpec&) const = default;
 
-  /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied), MTP layers. One
-  /// entry an expert, so there may be tens of thousands: planners walk layer_parameters instead.
+  /// Every parameter once, in the order of the model: embedding, layers, final norm, head (unless tied), MTP
+  /// layers. One entry an expert, so there may be tens of thousands: planners walk layer_parameters instead.
   std::vector<ParameterSpec> parameters() const;
   /// Those of layer 0 .. total_layers() - 1, in the same order, routed experts once.
   std::vector<LayerParameter> layer_parameters(std::int64_t layer) const;
@@ -188,8 +190,8 @@ struct ModelSpec {
   bool estimated() const { return family == "estimate"; }
   std::int64_t query_width() const;  ///< heads * (head_dim, or nope + rope of latent attention)
   std::int64_t value_width() const;  ///< heads * (head_dim, or the value dim): what attention puts out
-  /// Elements of keys and values that one token leaves in one layer's cache, before tp: 2 * kv_heads * head_dim, or the
-  /// latent and the shared key of latent attention.
+  /// Elements of keys and values that one token leaves in one layer's cache, before tp: 2 * kv_heads *
+  /// head_dim, or the latent and the shared key of latent attention.
   std::int64_t kv_elements_per_token() const;
 };
 

@@ -4,9 +4,9 @@
 
 namespace ndmesh::model {
 
-/// How the checkpoints of one family name the parts of a model and store their matrices. Modules are named without
-/// the ".weight" and ".bias" that follow; those of a layer follow `layer` and its number. The initial values are
-/// llama's, which most families share.
+/// How the checkpoints of one family name the parts of a model and store their matrices. Modules are named
+/// without the ".weight" and ".bias" that follow; those of a layer follow `layer` and its number. The initial
+/// values are llama's, which most families share.
 struct ParameterNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view positions = "";

@@ -41,9 +41,9 @@ constexpr std::array presets = std::to_array<Preset>({
      false, false},
 });
 
-/// Models of other families: the numbers of their config.json. The gpt models have GPT-3's vocabulary and positions
-/// (arXiv 2005.14165, table 2.1; of its two inconsistent heads for 1.3b the ones that make up the width); deepseek-v3
-/// comes without its multi-token prediction layer, as its published count does.
+/// Models of other families: the numbers of their config.json. The gpt models have GPT-3's vocabulary and
+/// positions (arXiv 2005.14165, table 2.1; of its two inconsistent heads for 1.3b the ones that make up the
+/// width); deepseek-v3 comes without its multi-token prediction layer, as its published count does.
 struct ConfigPreset {
   std::string_view name;
   std::string_view config;
