@@ -12,12 +12,13 @@ class DirectMapped {
  public:
   using Key = std::array<std::int64_t, fields>;
 
+  /// `places` is a power of two.
   explicit DirectMapped(std::size_t places) : entries_(places) {}
 
   /// The value of `key`; `make()` makes it where another one stands. Valid until the next call.
   template <class Make>
   const Value& get(const Key& key, const Make& make) {
-    Entry& entry = entries_[place_of(key) % entries_.size()];
+    Entry& entry = entries_[place_of(key) & (entries_.size() - 1)];
     if (!entry.used || entry.key != key) {
       entry.value = make();
       entry.key = key;

@@ -70,6 +70,7 @@ struct UnitBytes {
   std::int64_t whole_gradients = 0;  ///< before they are reduced, in the compute dtype
   std::int64_t largest = 0;          ///< of whole_gradients: the largest tensor
 
+  std::int64_t states() const { return parameters + master_weights + gradients + optimizer; }
   void add(const UnitBytes& unit, std::int64_t times);
 };
 using ModelBytes = std::array<UnitBytes, unit_kinds>;

@@ -32,7 +32,7 @@ class MemoryModel::State {
   }
 
   StageBudget budget(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
-    const Moments moments = moments_of(candidate, stage, shard_index, in_flight(candidate, stage));
+    const Moments moments = moments_of(candidate, stage, shard_index);
     StageBudget budget;
     budget.stage = stage;
     budget.at_peak = moments.largest();
@@ -43,26 +43,64 @@ class MemoryModel::State {
     return budget;
   }
 
-  std::int64_t reserved(const Candidate& candidate, std::int64_t stage, std::int64_t chunk_micro_batches) {
-    const Moments moments = moments_of(candidate, stage, 0, chunk_micro_batches);
-    return reserved_bytes(problem_.profile.memory, moments.peaks(), outside(candidate));
+  /// The pipeline rank that reserves most. One that has the same units as the one before and holds no more micro-batches
+  /// needs no look, unless a budget decides anew what is recomputed.
+  std::int64_t worst_stage(const Candidate& candidate) {
+    const Tables tables = tables_of(candidate, 0);
+    const schedule::Shape shape = schedule_shape(problem_, candidate);
+    const bool by_budget = candidate.recompute.policy == job::Recompute::Policy::budget;
+    StageUnits before;
+    std::int64_t worst = 0;
+    std::int64_t most = -1;
+    for (std::int64_t stage = 0; stage < candidate.mesh.pp; ++stage) {
+      const StageUnits units = units_of(shape, stage, schedule::peak_in_flight(shape, stage));
+      const bool covered = !by_budget && units.counts == before.counts &&
+                           units.chunk_micro_batches <= before.chunk_micro_batches;
+      before = units;
+      if (covered) continue;
+      const Moments moments =
+          stage_moments({problem_, candidate, tables.parts, tables.bytes, tables.activations, units});
+      const std::int64_t reserved = reserved_bytes(problem_.profile.memory, moments.peaks(), 0);
+      if (reserved > most) {
+        most = reserved;
+        worst = stage;
+      }
+    }
+    return worst;
   }
 
-  std::int64_t in_flight(const Candidate& candidate, std::int64_t stage) const {
-    return schedule::peak_in_flight(schedule_shape(problem_, candidate), stage);
+  /// States, what one chunk of one micro-batch keeps, and on the last stage the logits. A budget may recompute everything.
+  std::int64_t least_bytes(const Candidate& candidate, std::int64_t stage) {
+    const Tables tables = tables_of(candidate, 0);
+    const StageUnits units = units_of(schedule_shape(problem_, candidate), stage, 1);
+    std::int64_t bytes = outside(candidate);
+    for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
+      bytes += units.counts[kind] * tables.bytes[kind].states();
+    }
+    job::Recompute recompute = candidate.recompute;
+    if (recompute.policy == job::Recompute::Policy::budget) recompute.bytes = 0;
+    const KeptActivations kept =
+        kept_on(units.counts, tables.activations, recompute, units.chunk_micro_batches, units.chunks);
+    return bytes + kept.bytes + (units.count(UnitKind::last) > 0 ? tables.activations.logits : 0);
   }
 
  private:
-  Moments moments_of(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index,
-                     std::int64_t chunk_micro_batches) {
+  /// What candidates share; valid until the next call for tables.
+  struct Tables {
+    const Parts& parts;
+    const ModelBytes& bytes;
+    const Activations& activations;
+  };
+
+  Tables tables_of(const Candidate& candidate, std::int64_t shard_index) {
     const mesh::MeshSizes& mesh = candidate.mesh;
     Sharing sharing = sharing_of(candidate);
     sharing.index = shard_index;
-    const auto ends_apart = static_cast<std::int64_t>(mesh.pp > 1);
+    const std::int64_t ends_apart = mesh.pp > 1 ? 1 : 0;
     const Parts& parts =
         parts_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart}, [&] { return parts_of(problem_, mesh); });
     const ModelBytes& bytes =
-        bytes_.get({mesh.tp, mesh.ep * 64 + mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks,
+        bytes_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks,
                     sharing.index, sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
                    [&] { return bytes_of(problem_, parts, sharing); });
     const bool selective = candidate.recompute.policy == job::Recompute::Policy::selective;
@@ -72,13 +110,18 @@ class MemoryModel::State {
         {mesh.tp, mesh.cp, mesh.etp, candidate.micro, batches,
          static_cast<std::int64_t>(candidate.sequence_parallel) * 2 + static_cast<std::int64_t>(selective)},
         [&] { return activations_of(problem_, candidate, parts.vocab); });
-    const StageUnits units = units_of(candidate, stage, chunk_micro_batches);
-    return stage_moments({problem_, candidate, parts, bytes, activations, units});
+    return {parts, bytes, activations};
   }
 
-  StageUnits units_of(const Candidate& candidate, std::int64_t stage,
-                      std::int64_t chunk_micro_batches) const {
+  Moments moments_of(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
+    const Tables tables = tables_of(candidate, shard_index);
     const schedule::Shape shape = schedule_shape(problem_, candidate);
+    const StageUnits units = units_of(shape, stage, schedule::peak_in_flight(shape, stage));
+    return stage_moments({problem_, candidate, tables.parts, tables.bytes, tables.activations, units});
+  }
+
+  StageUnits units_of(const schedule::Shape& shape, std::int64_t stage,
+                      std::int64_t chunk_micro_batches) const {
     const std::int64_t last = shape.stages() - 1;
     StageUnits units;
     units.chunk_micro_batches = chunk_micro_batches;
@@ -109,7 +152,7 @@ class MemoryModel::State {
   const Problem& problem_;
   std::vector<std::int64_t> moe_before_;  ///< by decoder layer, how many before it are MoE
   DirectMapped<4, Parts> parts_{places};
-  DirectMapped<7, ModelBytes> bytes_{places};
+  DirectMapped<8, ModelBytes> bytes_{places};
   DirectMapped<6, Activations> activations_{places};
 };
 
@@ -136,24 +179,16 @@ StageBudget MemoryModel::budget_of(const Candidate& candidate, std::int64_t rank
 }
 
 StageBudget MemoryModel::worst(const Candidate& candidate) const {
-  std::int64_t worst = 0;
-  std::int64_t most = -1;
-  for (std::int64_t stage = 0; stage < candidate.mesh.pp; ++stage) {
-    const std::int64_t reserved = state_->reserved(candidate, stage, state_->in_flight(candidate, stage));
-    if (reserved > most) {
-      most = reserved;
-      worst = stage;
-    }
-  }
+  const std::int64_t worst = state_->worst_stage(candidate);
   StageBudget budget = state_->budget(candidate, worst, 0);
   budget.rank = mesh::Mesh(candidate.mesh, candidate.order).rank_of({0, 0, 0, 0, worst});
   return budget;
 }
 
 std::int64_t MemoryModel::least_bytes(const Candidate& candidate) const {
-  const std::int64_t first = state_->reserved(candidate, 0, 1);
-  return candidate.mesh.pp == 1 ? first
-                                : std::max(first, state_->reserved(candidate, candidate.mesh.pp - 1, 1));
+  const std::int64_t first = state_->least_bytes(candidate, 0);
+  if (candidate.mesh.pp == 1) return first;
+  return std::max(first, state_->least_bytes(candidate, candidate.mesh.pp - 1));
 }
 
 std::int64_t allowed_bytes(const Problem& problem) {
