@@ -78,6 +78,12 @@ TEST(Span, AGroupThatDoesNotDivideTheNodeIsAsSlowAsItsSmallestPart) {
   EXPECT_THAT(span_of(cluster, {{6, 1}}).members, ElementsAre(2, 6));
 }
 
+TEST(Span, AGroupMayEndBeforeItsBlockDoes) {
+  // {0, 4, 8} of 10 devices in nodes of 5.
+  EXPECT_THAT(span_of(cluster_of("2x5xH100-SXM"), {{3, 4}}).members, ElementsAre(1, 3));
+  EXPECT_THAT(span_of(cluster_of("5xH100-SXM"), {{3, 2}}).members, ElementsAre(3));
+}
+
 TEST(Span, OneRankCrossesNothing) {
   const Span span = span_of(cluster_of("2x8xH100-SXM"), {});
   EXPECT_EQ(span.ranks, 1);
@@ -122,6 +128,10 @@ TEST(Span, ExtentsThatAreNoneOfAMeshAreAFault) {
   const Cluster cluster = cluster_of("2x8xH100-SXM");
   EXPECT_THROW(span_of(cluster, {{32, 1}}), std::invalid_argument);
   EXPECT_THROW(span_of(cluster, {{4, 1}, {2, 2}}), std::invalid_argument);
+  EXPECT_THROW(span_of(cluster, {{5, 4}}), std::invalid_argument);
+  EXPECT_THROW(span_of(cluster, {{4, 1}, {4, 5}}), std::invalid_argument);
+  EXPECT_THROW(span_of(cluster_of("5xH100-SXM"), {{2, 1}, {3, 2}}), std::invalid_argument);
+  EXPECT_THROW(span_of(cluster, {{std::int64_t{1} << 62, 4}}), std::invalid_argument);
   EXPECT_THROW(span_of(cluster, {{0, 1}}), std::invalid_argument);
   EXPECT_THROW(span_of(cluster, {{2, 0}}), std::invalid_argument);
 }

@@ -76,18 +76,20 @@ Reach enumerated_reach(const std::vector<Extent>& extents, std::int64_t domain, 
   return reach;
 }
 
-/// Extents of more than one rank, ascending; they must be those of a mesh that fits.
+/// Extents of more than one rank, ascending; they must be those of a mesh, and the group of rank 0 must fit.
 std::vector<Extent> checked(std::vector<Extent> extents, std::int64_t world) {
   std::sort(extents.begin(), extents.end(),
             [](const Extent& a, const Extent& b) { return a.stride < b.stride; });
   std::int64_t inner = 1;
+  std::int64_t last = 0;  // of rank 0's group
   std::vector<Extent> result;
   for (const Extent& extent : extents) {
     if (extent.size == 1) continue;
-    if (extent.size < 1 || extent.stride < inner || extent.stride % inner != 0 ||
-        extent.size - 1 > (world - 1) / extent.stride) {
+    const bool nests = extent.size > 0 && extent.stride >= inner && extent.stride % inner == 0;
+    if (!nests || extent.size - 1 > (world - 1 - last) / extent.stride) {
       throw std::invalid_argument("extents of a group do not nest or do not fit the cluster");
     }
+    last += (extent.size - 1) * extent.stride;
     inner = block_of(extent);
     result.push_back(extent);
   }
