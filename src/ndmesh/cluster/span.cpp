@@ -18,22 +18,25 @@ std::int64_t block_of(const Extent& extent) {
 }
 
 /// Whether every extent lies whole inside a domain, is cut by domains into equal runs, or has each of its ranks in
-/// another domain; and the groups fill the world. Then all groups and all domains are alike.
-bool is_regular(const std::vector<Extent>& extents, std::int64_t domain, std::int64_t world) {
-  return std::all_of(extents.begin(), extents.end(), [&](const Extent& extent) {
-    const std::int64_t block = block_of(extent);
-    const bool inside = domain % block == 0;
-    const bool cut = domain % extent.stride == 0 && block % domain == 0;
+/// another domain. Then all groups and all domains that they touch are alike.
+bool is_regular(const std::vector<Extent>& extents, std::int64_t domain) {
+  return std::all_of(extents.begin(), extents.end(), [domain](const Extent& extent) {
+    const bool inside = domain % block_of(extent) == 0;
+    const bool cut = domain % extent.stride == 0 && block_of(extent) % domain == 0;
     const bool apart = extent.stride % domain == 0;
-    return world % block == 0 && (inside || cut || apart);
+    return inside || cut || apart;
   });
 }
 
-Reach regular_reach(const std::vector<Extent>& extents, std::int64_t domain, std::int64_t ranks) {
-  std::int64_t members = 1;
-  for (const Extent& extent : extents)
-    members *= std::clamp<std::int64_t>(domain / extent.stride, 1, extent.size);
-  return {members, ranks / members};
+Reach regular_reach(const std::vector<Extent>& extents, std::int64_t domain) {
+  Reach reach = {1, 1};
+  for (const Extent& extent : extents) {
+    const std::int64_t members =
+        std::clamp<std::int64_t>((domain + extent.stride - 1) / extent.stride, 1, extent.size);
+    reach.members *= members;
+    reach.domains *= extent.size / members;
+  }
+  return reach;
 }
 
 /// Ranks of the group whose first is 0, ascending.
@@ -76,6 +79,12 @@ Reach enumerated_reach(const std::vector<Extent>& extents, std::int64_t domain, 
   return reach;
 }
 
+/// The outermost level's domain holds whatever fits.
+Reach reach_of(const std::vector<Extent>& extents, std::int64_t domain, std::int64_t world) {
+  if (domain >= world || is_regular(extents, domain)) return regular_reach(extents, domain);
+  return enumerated_reach(extents, domain, world);
+}
+
 /// Extents of more than one rank, ascending; they must be those of a mesh, and the group of rank 0 must fit.
 std::vector<Extent> checked(std::vector<Extent> extents, std::int64_t world) {
   std::sort(extents.begin(), extents.end(),
@@ -103,9 +112,7 @@ Span span_of(const Cluster& cluster, const std::vector<Extent>& extents) {
   Span span;
   for (const Extent& extent : used) span.ranks *= extent.size;
   for (const Level& level : cluster.levels) {
-    const Reach reach = is_regular(used, level.devices, cluster.devices())
-                            ? regular_reach(used, level.devices, span.ranks)
-                            : enumerated_reach(used, level.devices, cluster.devices());
+    const Reach reach = reach_of(used, level.devices, cluster.devices());
     span.members.push_back(reach.members);
     span.domains.push_back(reach.domains);
     if (reach.domains > 1) ++span.level;
