@@ -11,7 +11,14 @@ struct Tile {
   double m, n;
   double efficiency;  // of the largest tile's rate: smaller ones read their operands more often
 };
-constexpr std::array<Tile, 4> tiles = {{{256, 128, 1.0}, {128, 128, 0.97}, {128, 64, 0.85}, {64, 64, 0.7}}};
+constexpr std::array<Tile, 8> tiles = {{{256, 128, 1.0},
+                                        {128, 256, 1.0},
+                                        {128, 128, 0.95},
+                                        {256, 64, 0.85},
+                                        {64, 256, 0.85},
+                                        {128, 64, 0.8},
+                                        {64, 128, 0.8},
+                                        {64, 64, 0.65}}};
 constexpr std::array<double, 4> k_parts = {1, 2, 4, 8};
 
 /// Short sequences and small heads leave fused attention's units idle.
@@ -27,13 +34,6 @@ bool is_aligned(double n, double k) {
   return std::fmod(n, 8) == 0 && std::fmod(k, 8) == 0;
 }
 
-/// Blocks run in waves; most of the last one's idle units are used by what runs before and behind.
-double waves(double blocks, double units) {
-  constexpr double lost = 0.25;
-  const double exact = blocks / units;
-  return std::max(1.0, exact + lost * (std::ceil(exact) - exact));
-}
-
 }  // namespace
 
 double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes) {
@@ -46,7 +46,7 @@ double product_seconds(const Rates& rates, const Product& product, double flops,
       const double block =
           2 * tile.m * tile.n * (k / parts + rates.prologue) / (unit_flops * tile.efficiency);
       const double merged = parts > 1 ? 8 * m * n * batch * parts / rates.memory_bandwidth : 0;  // fp32 sums
-      compute = std::min(compute, waves(outputs * parts, rates.compute_units) * block + merged);
+      compute = std::min(compute, std::ceil(outputs * parts / rates.compute_units) * block + merged);
       if (outputs >= rates.compute_units) {
         break;  // enough blocks without cutting k
       }
@@ -65,7 +65,7 @@ double move_seconds(const Rates& rates, double bytes) {
 }
 
 double score_products_seconds(const Rates& rates, const ScoreShape& shape) {
-  constexpr double half_dim = 64;
+  constexpr double half_dim = 32;
   const auto seconds = [&](double dim) {
     return rates.kernel_seconds + 2 * shape.count() * dim * (dim + half_dim) / dim / rates.attention_flops;
   };
