@@ -242,7 +242,7 @@ void LayerClock::attention_core(Tally& tally, bool windowed) const {
   if (profile_.attention == AttentionKernel::unfused) {
     const ScoreShape scores{.attention = shape, .sequence = real(problem_.seq_len)};
     const double product = score_products_seconds(rates_, scores);
-    const double moved = move_seconds(rates_, rates_.score_bytes * scores.count());
+    const double moved = move_seconds(rates_, rates_.score_bytes * profile_.score_passes * scores.count());
     forward = product + moved;
     backward = 2 * product + elementwise_backward * moved;
     tally.forward_kernels += 5;

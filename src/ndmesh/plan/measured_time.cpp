@@ -31,6 +31,13 @@ TimeProfile megatron_deepspeed() {
   return profile;
 }
 
+/// Aleph Alpha's scaling code on Megatron-DeepSpeed's ideas: norms and activations op by op.
+TimeProfile aleph_alpha() {
+  TimeProfile profile = megatron_deepspeed();
+  profile.elementwise_passes = 2.5;
+  return profile;
+}
+
 /// Fused kernels in CUDA graphs, gradients in 16 bits.
 TimeProfile llmq() {
   TimeProfile profile;
@@ -72,7 +79,7 @@ constexpr std::array<GroupProfile, 10> groups = {{{"sc21", early_megatron},
                                                   {"nemo-launcher", early_megatron},
                                                   {"megascale", early_megatron},
                                                   {"bloom", megatron_deepspeed},
-                                                  {"aleph-alpha", megatron_deepspeed},
+                                                  {"aleph-alpha", aleph_alpha},
                                                   {"zero-bubble", early_megatron},
                                                   {"llmq", llmq},
                                                   {"simumax", simumax},
@@ -92,9 +99,9 @@ void note_attention(const MeasuredRow& row, TimeProfile& profile) {
 
 void note_kernels(const MeasuredRow& row, TimeProfile& profile) {
   if (row.noted("kernel torch")) {
-    profile.elementwise_passes = 2.5;
+    profile.score_passes = 2.5;
   } else if (row.noted("RMS kernel")) {
-    profile.elementwise_passes = 1;
+    profile.elementwise_passes = 1.5;
   }
   const bool compiled = row.noted("compile") || row.noted("graph trainer");
   if (row.noted("eager") && !compiled) {

@@ -26,6 +26,7 @@ struct TimeProfile {
   double elementwise_passes = 1;
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to a multiple of this times tp
   bool pads_uncut_vocabulary = true;     ///< also where tp is 1
+  double score_passes = 1;  ///< the same for the scores of unfused attention: 1 with a fused softmax
   SelectiveRecompute selective;
   double loss_bytes =
       12;  ///< moved for one logit, forward and backward (fused cross-entropy 12, eager fp32 40)
