@@ -14,7 +14,7 @@ namespace {
 using Vector = std::vector<double>;
 
 constexpr double row_deviation = 0.08;  ///< of log(predicted / measured) that is nobody's fault
-constexpr double robust_limit = 2;  ///< deviations from which a row counts by its distance, not its square
+constexpr double robust_limit = 1;  ///< deviations from which a row counts by its distance, not its square
 constexpr double farthest = 3;      ///< spreads that a constant may move
 constexpr double step_size = 0.05;  ///< spreads, of numerical derivatives
 constexpr int most_rounds = 12;
