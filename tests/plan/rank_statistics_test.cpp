@@ -53,7 +53,9 @@ TEST(KendallTau, EqualsTheDefinitionOnRandomListsWithTies) {
     const auto expected = tau_by_pairs(x, y);
     const auto tau = kendall_tau_b(x, y);
     ASSERT_EQ(tau.has_value(), expected.has_value()) << seed;
-    if (tau) EXPECT_NEAR(*tau, *expected, 1e-12) << seed;
+    if (tau) {
+      EXPECT_NEAR(*tau, *expected, 1e-12) << seed;
+    }
   }
 }
 
