@@ -14,12 +14,13 @@ constexpr const char* dense = R"({"model_type": "qwen3", "vocab_size": 151936, "
   "max_window_layers": 14, "tie_word_embeddings": true})";
 
 constexpr const char* experts = R"({"model_type": "deepseek_v3", "vocab_size": 129280, "hidden_size": 7168,
-  "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 61, "num_attention_heads": 128,
-  "num_key_value_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256, "num_experts_per_tok": 8,
-  "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+  "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 61,
+  "num_attention_heads": 128, "num_key_value_heads": 128, "n_shared_experts": 1, "n_routed_experts": 256,
+  "num_experts_per_tok": 8, "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
   "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 163840})";
 
-/// Whether the configuration is read; then its budget is an answer or a refusal, and an answer's parts are sane.
+/// Whether the configuration is read; then its budget is an answer or a refusal, and an answer's parts are
+/// sane.
 bool is_answered(const std::string& config, std::uint64_t seed) {
   model::ModelSpec model;
   try {

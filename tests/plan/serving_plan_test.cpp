@@ -99,7 +99,8 @@ TEST(ServingPlan, ReserveGivesTheLongestPagedTheMeanPrefixTheRest) {
               0.02 * static_cast<double>(paged));
 }
 
-/// DeepSeek-V3 in fp8 on two nodes: tp would copy the latent cache, so ranks attend to sequences of their own.
+/// DeepSeek-V3 in fp8 on two nodes: tp would copy the latent cache, so ranks attend to sequences of their
+/// own.
 TEST(ServingPlan, LatentAttentionIsNotCutByTp) {
   ServingQuestion question = question_of(deepseek_v3(), devices_of(8, h100_bytes, 4), 32768);
   question.keys.weights = job::WeightFormat::fp8;

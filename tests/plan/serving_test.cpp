@@ -214,8 +214,9 @@ TEST(ServingBudgets, CommunicatorsAndHeadroomAreLinesOfTheirOwn) {
   EXPECT_EQ(budget.room, h100_bytes - budget.bytes.total());
 }
 
-/// tokens / measured - 1 of every row. The engine copies the input table to every tp rank, which costs 0.4 to 1.0 GiB
-/// a rank that a layout with a cut vocabulary has free; ours counts communicators, which its tables leave out.
+/// tokens / measured - 1 of every row. The engine copies the input table to every tp rank, which costs 0.4 to
+/// 1.0 GiB a rank that a layout with a cut vocabulary has free; ours counts communicators, which its tables
+/// leave out.
 TEST(ServingBudgets, MeasuredCacheCapacities) {
   std::ifstream file(NDMESH_TEST_DATA "/serving_kv_capacity.csv");
   std::string line;

@@ -13,7 +13,8 @@ struct PlanServeOptions {
   bool json = false;      ///< one JSON document instead of a table
 };
 
-/// Answers the question and writes to standard output. Returns the program's status: done, also when nothing fits.
+/// Answers the question and writes to standard output. Returns the program's status: done, also when nothing
+/// fits.
 int plan_serve(const plan::ServingQuestion& question, const PlanServeOptions& options);
 
 }  // namespace ndmesh::cli

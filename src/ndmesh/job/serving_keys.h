@@ -4,7 +4,8 @@
 
 namespace ndmesh::job {
 
-/// How weights are stored for serving: fp8 and int8 a byte each, int4 half a byte; all but bfloat16 with scales.
+/// How weights are stored for serving: fp8 and int8 a byte each, int4 half a byte; all but bfloat16 with
+/// scales.
 enum class WeightFormat { bfloat16, fp8, int8, int4 };
 
 /// How the cache of keys and values is stored.

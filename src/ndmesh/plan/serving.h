@@ -15,10 +15,10 @@
 
 namespace ndmesh::plan {
 
-/// Serving, by memory: what a rank holds, how many sequences fit, and whether replicas or shards. A replica is one
-/// copy of the model on tp x pp ranks, times the ranks that attend to sequences of their own but share the experts
-/// (`attention_ranks`, more than 1 only for MoE). On the mesh those and the replicas together are dp_replicate. Times of
-/// serving are not predicted yet.
+/// Serving, by memory: what a rank holds, how many sequences fit, and whether replicas or shards. A replica
+/// is one copy of the model on tp x pp ranks, times the ranks that attend to sequences of their own but share
+/// the experts (`attention_ranks`, more than 1 only for MoE). On the mesh those and the replicas together are
+/// dp_replicate. Times of serving are not predicted yet.
 
 /// Sizes that a request holds fixed; what is left out is searched.
 struct HeldServing {
@@ -38,8 +38,8 @@ struct ServingQuestion {
   HeldServing held = {};
 };
 
-/// From a job with plan.task serve: its keys of `plan`, and the mesh sizes that it gives. RequestError for sizes that
-/// serving has no use for (cp, dp_shard).
+/// From a job with plan.task serve: its keys of `plan`, and the mesh sizes that it gives. RequestError for
+/// sizes that serving has no use for (cp, dp_shard).
 ServingQuestion serving_question(const job::Job& job, const model::ModelSpec& model,
                                  const cluster::Cluster& cluster);
 
@@ -69,8 +69,8 @@ struct ServingBudget {
 /// Budgets of one replica, by stage. `replica` is legal for the model.
 std::vector<ServingBudget> serving_budgets(const ServingQuestion& question, const Replica& replica);
 
-/// Bytes of keys and values that one token leaves in the caches of all layers, windows left aside, each head counted
-/// once: what a replica holds for it where tp does not exceed the KV heads.
+/// Bytes of keys and values that one token leaves in the caches of all layers, windows left aside, each head
+/// counted once: what a replica holds for it where tp does not exceed the KV heads.
 std::int64_t kv_bytes_per_token(const model::ModelSpec& model, job::KvFormat format);
 
 /// One way to serve, judged.
@@ -78,13 +78,11 @@ struct ServingPlan {
   Replica replica;
   std::int64_t replicas = 0;
   ServingBudget worst;  ///< of the stage that limits
-  MemoryBytes
-      memory;  ///< of that rank with cache and logits for the sequences that fit; or, when not even what is
-               ///< wanted fits, for what is wanted
+  /// Of that rank with cache and logits for the sequences that fit; or for what is wanted, when that does not.
+  MemoryBytes memory;
   bool fits = false;             ///< a sequence of plan.context does, and plan.concurrency over all replicas
   std::int64_t concurrency = 0;  ///< sequences of plan.mean_context at once, over all replicas
-  std::int64_t max_context =
-      0;  ///< tokens of the longest sequence, whole blocks, within the model's positions
+  std::int64_t max_context = 0;  ///< longest sequence, tokens: whole blocks, within the model's positions
   std::vector<std::string> levels;   ///< by mesh::Axis: the level of the network; empty for size 1
   std::vector<std::string> reasons;  ///< one for each used axis, in numbers
 
@@ -117,9 +115,9 @@ struct ServingAnswer {
 inline constexpr mesh::AxisOrder serving_order = {mesh::Axis::tp, mesh::Axis::cp, mesh::Axis::dp_shard,
                                                   mesh::Axis::pp, mesh::Axis::dp_replicate};
 
-/// Every legal replica on the cluster, ranked: most replicas; tp within one domain of fast links; most sequences at
-/// once, where each stage of a pipeline must bring a quarter more, since it makes every token later; fewest stages;
-/// fewest ep. At most `top` plans are kept. RequestError with every broken rule.
+/// Every legal replica on the cluster, ranked: most replicas; tp within one domain of fast links; most
+/// sequences at once, where each stage of a pipeline must bring a quarter more, since it makes every token
+/// later; fewest stages; fewest ep. At most `top` plans are kept. RequestError with every broken rule.
 ServingAnswer answer_serving(const ServingQuestion& question, std::int64_t top);
 
 /// plan.context and plan.mean_context as they hold: zeros resolved from the model.

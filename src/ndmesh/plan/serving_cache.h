@@ -21,16 +21,17 @@ struct CacheRules {
   std::int64_t block = 16;  ///< tokens; of no meaning under `reserve`
 };
 
-/// Bytes that a sequence of `tokens` takes. Under `reserve` exactly its tokens, in windowed layers at most the window;
-/// otherwise whole blocks, and a window may begin and end inside one. Capped at most_bytes (plan/sizes.h).
+/// Bytes that a sequence of `tokens` takes. Under `reserve` exactly its tokens, in windowed layers at most
+/// the window; otherwise whole blocks, and a window may begin and end inside one. Capped at most_bytes
+/// (plan/sizes.h).
 std::int64_t sequence_bytes(const CacheShape& shape, const CacheRules& rules, std::int64_t tokens);
 
 /// The same for a sequence whose first `shared` tokens (whole blocks) lie in blocks of another.
 std::int64_t own_bytes(const CacheShape& shape, const CacheRules& rules, std::int64_t tokens,
                        std::int64_t shared);
 
-/// The longest sequence, at most `most` tokens and rounded down to whole blocks (under `reserve` to tokens), that takes no
-/// more than `room` bytes; 0 when none does. A `most` inside a block stands as it is.
+/// The longest sequence, at most `most` tokens and rounded down to whole blocks (under `reserve` to tokens),
+/// that takes no more than `room` bytes; 0 when none does. A `most` inside a block stands as it is.
 std::int64_t longest_sequence(const CacheShape& shape, const CacheRules& rules, std::int64_t room,
                               std::int64_t most);
 

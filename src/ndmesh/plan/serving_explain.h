@@ -7,8 +7,8 @@
 
 namespace ndmesh::plan {
 
-/// For each used axis what it cuts and relieves, in numbers. `smaller` is the best plan with more replicas that does not
-/// fit, or nullptr.
+/// For each used axis what it cuts and relieves, in numbers. `smaller` is the best plan with more replicas
+/// that does not fit, or nullptr.
 std::vector<std::string> serving_reasons(const ServingQuestion& question, const ServingJudge& judge,
                                          const ServingPlan& plan, const ServingPlan* smaller);
 

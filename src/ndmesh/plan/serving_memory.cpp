@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::int64_t mebi = std::int64_t{1} << 20;
 
-/// Device context, kernels and what the allocator cannot use: what the measured cache capacities of a serving engine
-/// (DistServe, OPT-66B and OPT-175B on A100) leave beside weights, cache and activations; the same on every mesh.
+/// Device context, kernels and what the allocator cannot use: what the measured cache capacities of a serving
+/// engine (DistServe, OPT-66B and OPT-175B on A100) leave beside weights, cache and activations; the same on
+/// every mesh.
 constexpr std::int64_t context_bytes = 450 * mebi;
 
 /// Buffers of a communicator, as aiconfigurator's tables have them for NCCL.
