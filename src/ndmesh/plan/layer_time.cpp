@@ -236,7 +236,8 @@ void LayerClock::attention_core(Tally& tally, bool windowed) const {
                              .heads = heads,
                              .context = context_length(windowed),
                              .query_dim = real(model_.query_width()) / real(model_.heads),
-                             .value_dim = real(model_.value_width()) / real(model_.heads)};
+                             .value_dim = real(model_.value_width()) / real(model_.heads),
+                             .passes = problem_.context == job::ContextKind::ring ? division_.cp : 1};
   double forward = 0;
   double backward = 0;
   if (profile_.attention == AttentionKernel::unfused) {

@@ -19,14 +19,14 @@ constexpr std::array<Tile, 8> tiles = {{{256, 128, 1.0},
                                         {128, 64, 0.8},
                                         {64, 128, 0.8},
                                         {64, 64, 0.65}}};
-constexpr std::array<double, 4> k_parts = {1, 2, 4, 8};
 
 /// Short sequences and small heads leave fused attention's units idle.
 double flash_saturation(const AttentionShape& shape) {
   constexpr double half_context = 128;
   constexpr double half_dim = 32;
   const double dim = (shape.query_dim + shape.value_dim) / 2;
-  return shape.context / (shape.context + half_context) * dim / (dim + half_dim) * (128 + half_dim) / 128;
+  const double context = shape.context / shape.passes;
+  return context / (context + half_context) * dim / (dim + half_dim) * (128 + half_dim) / 128;
 }
 
 /// Tensor cores want rows of whole 16 bytes.
@@ -42,15 +42,13 @@ double product_seconds(const Rates& rates, const Product& product, double flops,
   double compute = INFINITY;
   for (const Tile& tile : tiles) {
     const double outputs = std::ceil(m / tile.m) * std::ceil(n / tile.n) * batch;
-    for (const double parts : k_parts) {
-      const double block =
-          2 * tile.m * tile.n * (k / parts + rates.prologue) / (unit_flops * tile.efficiency);
-      const double merged = parts > 1 ? 8 * m * n * batch * parts / rates.memory_bandwidth : 0;  // fp32 sums
-      compute = std::min(compute, std::ceil(outputs * parts / rates.compute_units) * block + merged);
-      if (outputs >= rates.compute_units) {
-        break;  // enough blocks without cutting k
-      }
-    }
+    const double area = tile.m * tile.n;
+    const double rate = unit_flops * tile.efficiency;
+    const double whole = std::ceil(outputs / rates.compute_units) * 2 * area * (k + rates.prologue) / rate;
+    const double even = outputs / rates.compute_units * 2 * area * (k + rates.prologue) / rate;
+    const double pieces =
+        2 * area * rates.prologue / rate + 8 * area * rates.compute_units / rates.memory_bandwidth;
+    compute = std::min(compute, std::min(whole, even + pieces));
   }
   const double bytes = rates.element_bytes * (m * k + k * n + m * n) * batch + extra_bytes;
   return rates.kernel_seconds + std::max(compute, bytes / rates.memory_bandwidth);

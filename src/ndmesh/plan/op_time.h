@@ -20,6 +20,7 @@ struct AttentionShape {
   double context = 0;
   double query_dim = 0;  ///< of a head's query and key
   double value_dim = 0;
+  double passes = 1;  ///< kernels that share the context: steps of a ring
   double flops() const { return 2 * tokens * heads * context * (query_dim + value_dim); }
 };
 
@@ -30,9 +31,10 @@ struct ScoreShape {
   double count() const { return attention.tokens * attention.heads * sequence; }
 };
 
-/// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles (and k, where there are few),
-/// tiles run on the compute units in waves, each pays a prologue along k; never faster than its operands move.
-/// `extra_bytes` move beside them.
+/// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles of the shape that suits it best;
+/// tiles run on the compute units in whole waves, or (stream-K, Osama et al. 2023) are dealt out evenly, with pieces of
+/// tiles added up in float32; each tile pays a prologue along k; never faster than its operands move. `extra_bytes` move
+/// beside them.
 double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes = 0);
 
 /// Seconds to bring `elements` into the 8-bit format of products; 0 for other formats.

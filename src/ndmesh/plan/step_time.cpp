@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <optional>
 
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/model/config.h"
@@ -84,12 +84,16 @@ std::string context_collective(job::ContextKind kind) {
   return "cp";
 }
 
+/// Dense FLOP/s of the device in the number format of the job's products; 0 when not known.
+double product_peak(const Problem& problem) {
+  const cluster::Device& device = problem.cluster.device;
+  return problem.precision.fp8_products ? device.fp8_flops : device.peak_flops(problem.precision.compute);
+}
+
 }  // namespace
 
 double model_flops_utilization(const Problem& problem, double tokens_per_second) {
-  const cluster::Device& device = problem.cluster.device;
-  const double peak =
-      problem.precision.fp8_products ? device.fp8_flops : device.peak_flops(problem.precision.compute);
+  const double peak = product_peak(problem);
   return peak <= 0
              ? 0
              : tokens_per_second * model::flops_per_token(problem.model, problem.seq_len).total() / peak;
@@ -122,12 +126,21 @@ class TimeModel::State {
   double straggling() const;
   void add_waits(const Candidate& candidate, const RankTime& rank, double micro_batches,
                  StepTime& time) const;
-  void add_rest(const Candidate& candidate, StepTime& time) const;
+  void add_rest(const Candidate& candidate, StepTime& time);
+
+  /// Counting a model's FLOPs takes longer than a simulation, so it is done once, when first asked for.
+  double utilization_of_one_token() {
+    if (!token_utilization_) {
+      token_utilization_ = model_flops_utilization(problem_, 1);
+    }
+    return *token_utilization_;
+  }
 
   const Problem& problem_;
   Rates rates_;
   Collectives collectives_;
   WorkTables tables_;
+  std::optional<double> token_utilization_;
 };
 
 double TimeModel::State::straggling() const {
@@ -282,7 +295,7 @@ void TimeModel::State::add_waits(const Candidate& candidate, const RankTime& ran
 }
 
 /// Input, checkpoints and what a step does once; then the sum and the rates.
-void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) const {
+void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) {
   const double tokens = real(problem_.global_batch) * real(problem_.seq_len);
   const double busy = time.compute + time.exposed + time.bubble + time.optimizer + time.other;
   time.other += rates_.step_seconds + straggling() * busy;
@@ -298,7 +311,7 @@ void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) cons
   time.seconds =
       time.compute + time.exposed + time.bubble + time.optimizer + time.input + time.checkpoint + time.other;
   time.tokens_per_second_per_device = tokens / time.seconds / real(candidate.mesh.world());
-  time.mfu = model_flops_utilization(problem_, time.tokens_per_second_per_device);
+  time.mfu = time.tokens_per_second_per_device * utilization_of_one_token();
 }
 
 double TimeModel::State::least_seconds(const Candidate& candidate) {
