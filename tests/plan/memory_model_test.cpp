@@ -20,7 +20,8 @@ std::int64_t activations(const Problem& problem, const Candidate& candidate, std
       .peaks[MemoryCategory::activations];
 }
 
-/// 8192 tokens of a vocabulary of 128256: bfloat16, float32 and its gradient; in 64 bits beyond 2^31 elements.
+/// 8192 tokens of a vocabulary of 128256: bfloat16, float32 and its gradient; in 64 bits beyond 2^31
+/// elements.
 TEST(MemoryModel, EveryLiveCopyOfTheLogits) {
   Problem problem = problem_of(model::preset("llama-3.2-1b"), "torchtitan", 8192);
   problem.profile.memory.logits_in_compute = 1;
@@ -39,8 +40,8 @@ TEST(MemoryModel, EveryLiveCopyOfTheLogits) {
   EXPECT_EQ(logits(), 13174571008);
 }
 
-/// The moments exist from the second step on, and decide: 14 bytes a parameter and 9.785 GiB of logits are more than the
-/// 22.488 GiB of the device; without full logits 16 bytes a parameter fit.
+/// The moments exist from the second step on, and decide: 14 bytes a parameter and 9.785 GiB of logits are
+/// more than the 22.488 GiB of the device; without full logits 16 bytes a parameter fit.
 TEST(MemoryModel, FitsMeansSteadyState) {
   Problem problem = problem_of(model::preset("llama-3.2-1b"), "deepspeed", 8192);
   problem.global_batch = 1;
@@ -76,8 +77,8 @@ struct Measured {
   std::vector<double> stages;  ///< GiB, peak allocated
 };
 
-/// Peaks of Megatron-Core with Transformer Engine on 8 B200, micro-batch 1, distributed optimizer, fused cross entropy:
-/// SimuMax 1.2's published measurements (docs/b200), two figures a stage.
+/// Peaks of Megatron-Core with Transformer Engine on 8 B200, micro-batch 1, distributed optimizer, fused
+/// cross entropy: SimuMax 1.2's published measurements (docs/b200), two figures a stage.
 void expect_peaks(const model::ModelSpec& model, const std::vector<Measured>& rows) {
   for (const Measured& row : rows) {
     Problem problem = problem_of(model, "megatron", row.seq_len);
@@ -165,7 +166,8 @@ TEST(MemoryModel, SelectiveIsWhatTheRuntimeMeansByIt) {
   EXPECT_LT(activations(problem, selective), activations(problem, candidate_on({})));
 }
 
-/// Without sequence parallelism tp leaves the norm regions whole: by token and layer 8 hidden-wide bytes more at tp 2.
+/// Without sequence parallelism tp leaves the norm regions whole: by token and layer 8 hidden-wide bytes more
+/// at tp 2.
 TEST(MemoryModel, SequenceParallelismCutsNormRegions) {
   const Problem problem = problem_of(model::preset("llama-3-8b"), "megatron");
   Candidate cut = candidate_on({.tp = 2});

@@ -23,7 +23,8 @@ struct ZeroCase {
   std::array<double, 4> bytes;  ///< a parameter, by zero stage, over 8 ranks
 };
 
-/// The table of the ZeRO paper (arXiv 1910.02054) for 2 + 2 + 12 bytes, and with float32 gradients 2 + 4 + 12.
+/// The table of the ZeRO paper (arXiv 1910.02054) for 2 + 2 + 12 bytes, and with float32 gradients 2 + 4 +
+/// 12.
 TEST(MemoryStates, BytesAParameterByZeroStage) {
   for (const ZeroCase& one :
        {ZeroCase{"deepspeed", {16.0, 5.5, 3.75, 2.0}}, ZeroCase{"megatron", {18.0, 7.5, 4.0, 2.25}},
@@ -37,8 +38,8 @@ TEST(MemoryStates, BytesAParameterByZeroStage) {
   }
 }
 
-/// 16 bytes a parameter over 8 ranks: 141.1 GB each, more than an 80 GB device, and more than an H200 with what a step
-/// needs: 131.4 GiB and 10 GiB of block inputs at 8192 tokens.
+/// 16 bytes a parameter over 8 ranks: 141.1 GB each, more than an 80 GB device, and more than an H200 with
+/// what a step needs: 131.4 GiB and 10 GiB of block inputs at 8192 tokens.
 TEST(MemoryStates, SeventyBillionOnEightRanks) {
   const Problem problem = problem_of(model::preset("llama-3-70b"), "torchtitan", 8192);
   Candidate candidate = candidate_on({.dp_shard = 8}, 3);

@@ -29,8 +29,9 @@ struct KeptActivations {
   std::int64_t backward = 0;  ///< on top, in the backward of the block that needs most
 };
 
-/// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and `budget`
-/// recompute some blocks. `chunk_micro_batches` over `chunks` is how many micro-batches are in flight.
+/// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and
+/// `budget` recompute some blocks. `chunk_micro_batches` over `chunks` is how many micro-batches are in
+/// flight.
 KeptActivations kept_on(const UnitCounts& counts, const Activations& activations,
                         const job::Recompute& recompute, std::int64_t chunk_micro_batches,
                         std::int64_t chunks);

@@ -6,7 +6,8 @@
 
 namespace ndmesh::plan {
 
-/// A cache of bounded size: each key has one place, and the last that came there stays. Not for several threads.
+/// A cache of bounded size: each key has one place, and the last that came there stays. Not for several
+/// threads.
 template <std::size_t fields, class Value>
 class DirectMapped {
  public:

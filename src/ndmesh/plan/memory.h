@@ -15,8 +15,8 @@ struct MemoryBudget {
   MemoryBytes bytes;
 };
 
-/// Budgets of every rank of the job's mesh under ndmesh's own runtime: MemoryModel for the job as it is. `job` and `model`
-/// have passed job::check_trainable.
+/// Budgets of every rank of the job's mesh under ndmesh's own runtime: MemoryModel for the job as it is.
+/// `job` and `model` have passed job::check_trainable.
 std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::ModelSpec& model);
 
 /// The budget with the largest total; the first of equals. `budgets` is not empty.

@@ -9,13 +9,15 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Logits in the compute dtype and their gradient, nothing wide: a loss that one compiled or fused kernel computes.
+/// Logits in the compute dtype and their gradient, nothing wide: a loss that one compiled or fused kernel
+/// computes.
 void fuse_loss(MemoryProfile& profile) {
   profile.logits_in_compute = 2;
   profile.logits_wide = 0;
 }
 
-/// Megatron before Transformer Engine: its fused softmax keeps probabilities, the loss works on float32 logits.
+/// Megatron before Transformer Engine: its fused softmax keeps probabilities, the loss works on float32
+/// logits.
 void early_megatron(MemoryProfile& profile) {
   profile.flash_attention = false;
   profile.score_copies = 1;
@@ -30,7 +32,8 @@ void megatron_deepspeed(MemoryProfile& profile) {
   profile.logits_wide = 2;
 }
 
-/// Aleph Alpha's trainer: PyTorch's own loss on the logits of all tp ranks, gathered inputs kept, activations not fused.
+/// Aleph Alpha's trainer: PyTorch's own loss on the logits of all tp ranks, gathered inputs kept, activations
+/// not fused.
 void aleph_alpha(MemoryProfile& profile) {
   profile.bucket_bytes = 1'000'000'000;
   profile.gathers_logits = true;
@@ -99,7 +102,8 @@ void note_loss(const MeasuredRow& row, MemoryProfile& profile) {
   if (group.starts_with("megatron-functional") && !row.noted("cross-entropy-loss-fusion")) {
     profile.logits_wide = 2;
   }
-  // torchtitan compiles the loss in its DeepSeek configurations, with the whole graph, and since March 2025 with the model.
+  // torchtitan compiles the loss in its DeepSeek configurations, with the whole graph, and since March 2025
+  // with the model.
   const bool compiled = row.noted("graph trainer") || row.noted("model+loss") ||
                         lower(row.text("model_name")).starts_with("deepseek") ||
                         (row.noted("compile") && month(row) >= "2025-03");
@@ -108,8 +112,8 @@ void note_loss(const MeasuredRow& row, MemoryProfile& profile) {
   if (group == "torchtitan" && month(row) < "2024-06") profile.logits_in_compute = 1;
 }
 
-/// Tokens whose logits exist at a time, where the notes say that not all do: an eighth of the micro-batch in torchtitan's
-/// chunked loss, 2048 in prime-rl's.
+/// Tokens whose logits exist at a time, where the notes say that not all do: an eighth of the micro-batch in
+/// torchtitan's chunked loss, 2048 in prime-rl's.
 std::int64_t loss_chunk(const MeasuredRow& row, std::int64_t tokens) {
   if (row.noted("chunked cross entropy")) return std::max<std::int64_t>(1, tokens / 8);
   return row.noted("avoids full logits") ? 2048 : 0;

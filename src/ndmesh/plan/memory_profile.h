@@ -7,8 +7,7 @@ namespace ndmesh::plan {
 /// What recompute.policy selective means to a runtime.
 enum class Selective {
   nothing,         ///< it has no such policy: nothing is recomputed
-  attention_core,  ///< scores and probabilities of attention; flash attention keeps none, so it saves nothing there
-                   ///< (Korthikanti et al., arXiv 2205.05198)
+  attention_core,  ///< scores of attention (Korthikanti et al., arXiv 2205.05198); flash attention has none
   alternate_products,  ///< all but attention and every second matrix product (torchtitan's op-level policy)
   cheap,               ///< outputs of norms and of the activation, which cost no product
 };
@@ -20,12 +19,14 @@ enum class Unsynced {
   always,    ///< whole gradients wait whenever there are several micro-batches
 };
 
-/// How one runtime spends bytes: copies of a parameter by zero stage and precision, what each op saves, buckets,
-/// what is gathered at a time, overheads outside the allocator. "Wide" is float32 (float64 under float64).
+/// How one runtime spends bytes: copies of a parameter by zero stage and precision, what each op saves,
+/// buckets, what is gathered at a time, overheads outside the allocator. "Wide" is float32 (float64 under
+/// float64).
 struct MemoryProfile {
   // Copies of a parameter.
 
-  /// Compute reads a copy in its own dtype beside wide values; false: wide values are cast where they are used.
+  /// Compute reads a copy in its own dtype beside wide values; false: wide values are cast where they are
+  /// used.
   bool working_copy = true;
   bool keeps_sharded_copy = true;   ///< zero 3: shards of that copy stay; false: gathering makes it
   bool wide_gradients = true;       ///< gradients are kept wide; false: in the compute dtype
@@ -44,10 +45,11 @@ struct MemoryProfile {
   bool fused_activation = true;   ///< silu(gate) is not kept beside gate, up and their product
   bool flash_attention = true;    ///< no scores are kept, only their log-sum-exp
   std::int64_t score_copies = 2;  ///< otherwise: tensors of the size of all scores, in the compute dtype
-  /// Sequence parallel: column-parallel linears keep the gathered input; false: their own part, gathered again in
-  /// backward.
+  /// Sequence parallel: column-parallel linears keep the gathered input; false: their own part, gathered
+  /// again in backward.
   bool saves_gathered_input = false;
-  /// Hidden-wide tensors that the backward of a feed-forward needs beyond what is saved; below 0: saved ones go first.
+  /// Hidden-wide tensors that the backward of a feed-forward needs beyond what is saved; below 0: saved ones
+  /// go first.
   std::int64_t hidden_in_backward = 1;
   bool fp8_inputs = false;  ///< under fp8_products linears keep their inputs in 8 bits
   Selective selective = Selective::nothing;

@@ -31,8 +31,8 @@ MemoryProfile ndmesh_profile() {
           .accumulates_in_place = false};
 }
 
-/// Megatron-Core with Transformer Engine: fused ops, gradients accumulated in float32 by the weight-gradient product,
-/// distributed optimizer (6 + 12/d bytes a parameter).
+/// Megatron-Core with Transformer Engine: fused ops, gradients accumulated in float32 by the weight-gradient
+/// product, distributed optimizer (6 + 12/d bytes a parameter).
 MemoryProfile megatron_profile() {
   return on_cuda({.vocabulary_multiple = 128,
                   .fp8_inputs = true,

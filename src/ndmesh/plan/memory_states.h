@@ -8,7 +8,8 @@
 
 namespace ndmesh::plan {
 
-/// Parts of a model that are laid out, gathered and reduced together. A plan's layers are of at most three kinds.
+/// Parts of a model that are laid out, gathered and reduced together. A plan's layers are of at most three
+/// kinds.
 enum class UnitKind : std::uint8_t {
   dense,
   moe,
@@ -56,7 +57,8 @@ struct Sharing {
   bool operator==(const Sharing&) const = default;
 };
 
-/// Shard ranks of a candidate: dense parameters over dp_shard x cp, experts over what ep and etp leave of these and tp.
+/// Shard ranks of a candidate: dense parameters over dp_shard x cp, experts over what ep and etp leave of
+/// these and tp.
 Sharing sharing_of(const Candidate& candidate);
 
 /// Bytes of one unit on one rank.
@@ -75,8 +77,8 @@ struct UnitBytes {
 };
 using ModelBytes = std::array<UnitBytes, unit_kinds>;
 
-/// Copies by zero stage and precision as MemoryProfile says (ZeRO: Rajbhandari et al., arXiv 1910.02054). With an adapter
-/// the base is frozen: a compute copy and nothing else (LoRA: Hu et al., arXiv 2106.09685).
+/// Copies by zero stage and precision as MemoryProfile says (ZeRO: Rajbhandari et al., arXiv 1910.02054).
+/// With an adapter the base is frozen: a compute copy and nothing else (LoRA: Hu et al., arXiv 2106.09685).
 ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& sharing);
 
 /// Placeholders of the units in `counts`; 0 for runtimes without.

@@ -61,8 +61,8 @@ class BlockList {
 
   std::int64_t statistics_of_norm() const { return model_.layer_norm ? 2 : 1; }
 
-  /// A norm in front of column-parallel products. Unfused, it keeps its input and the scaled rows in the wide dtype, and
-  /// nothing keeps the input itself.
+  /// A norm in front of column-parallel products. Unfused, it keeps its input and the scaled rows in the wide
+  /// dtype, and nothing keeps the input itself.
   void add_norm(std::string_view input, std::string_view output, Kept input_kept) {
     const std::int64_t elements = micro_.norm_tokens * model_.hidden;
     if (profile_.fused_norms) {

@@ -59,8 +59,9 @@ class Walk {
             (profile_.unsynced == Unsynced::pipeline && candidate_.mesh.pp > 1));
   }
 
-  /// Parameters, gradients, moments, and what exists all the time. Gradients that are freed after a step exist from the
-  /// first backward on: at the step always, before only when an earlier micro-batch has left some.
+  /// Parameters, gradients, moments, and what exists all the time. Gradients that are freed after a step
+  /// exist from the first backward on: at the step always, before only when an earlier micro-batch has left
+  /// some.
   MemoryBytes states(bool at_step) const {
     MemoryBytes bytes;
     bytes[MemoryCategory::parameters] = states_.parameters;
@@ -126,7 +127,8 @@ class Walk {
     return (units_.chunks > 1 ? 2 : 1) * activations_.boundary;
   }
 
-  /// A loss by chunks makes the head's gradient in forward, where that of a sharded or tied head waits for backward's end.
+  /// A loss by chunks makes the head's gradient in forward, where that of a sharded or tied head waits for
+  /// backward's end.
   std::int64_t head_gradient() const {
     return problem_.model.tied ? unit(UnitKind::first).largest : unit(UnitKind::last).largest;
   }

@@ -19,8 +19,8 @@ struct StageUnits {
   std::int64_t blocks() const { return count(UnitKind::dense) + count(UnitKind::moe) + count(UnitKind::mtp); }
 };
 
-/// The instants of a step at which memory can be largest, each with everything that exists then. Those a stage does not
-/// have are empty.
+/// The instants of a step at which memory can be largest, each with everything that exists then. Those a
+/// stage does not have are empty.
 struct Moments {
   MemoryBytes loss;            ///< all activations and the logits
   MemoryBytes block_backward;  ///< all activations, and what the last block's backward takes

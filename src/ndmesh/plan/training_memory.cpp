@@ -12,9 +12,10 @@ namespace {
 /// More distinct (tp, cp, ...) than a search has in its inner loops.
 constexpr std::size_t places = 512;
 
-/// The caching allocator keeps what is freed in pieces of the size that was asked for, and what one instant frees rarely
-/// fits what the next one asks for: each category's own peak stays reserved, and what comes and goes in many sizes leaves
-/// gaps. States are allocated once, and each tensor of logits has a segment to itself.
+/// The caching allocator keeps what is freed in pieces of the size that was asked for, and what one instant
+/// frees rarely fits what the next one asks for: each category's own peak stays reserved, and what comes and
+/// goes in many sizes leaves gaps. States are allocated once, and each tensor of logits has a segment to
+/// itself.
 std::int64_t reserved_bytes(const MemoryProfile& profile, const MemoryBytes& peaks, std::int64_t outside) {
   const std::int64_t whole = states_of(peaks) + peaks[MemoryCategory::logits];
   const auto moving = static_cast<double>(peaks.total() - whole);
@@ -43,8 +44,8 @@ class MemoryModel::State {
     return budget;
   }
 
-  /// The pipeline rank that reserves most. One that has the same units as the one before and holds no more micro-batches
-  /// needs no look, unless a budget decides anew what is recomputed.
+  /// The pipeline rank that reserves most. One that has the same units as the one before and holds no more
+  /// micro-batches needs no look, unless a budget decides anew what is recomputed.
   std::int64_t worst_stage(const Candidate& candidate) {
     const Tables tables = tables_of(candidate, 0);
     const schedule::Shape shape = schedule_shape(problem_, candidate);
@@ -69,7 +70,8 @@ class MemoryModel::State {
     return worst;
   }
 
-  /// States, what one chunk of one micro-batch keeps, and on the last stage the logits. A budget may recompute everything.
+  /// States, what one chunk of one micro-batch keeps, and on the last stage the logits. A budget may
+  /// recompute everything.
   std::int64_t least_bytes(const Candidate& candidate, std::int64_t stage) {
     const Tables tables = tables_of(candidate, 0);
     const StageUnits units = units_of(schedule_shape(problem_, candidate), stage, 1);

@@ -9,23 +9,23 @@
 
 namespace ndmesh::plan {
 
-/// What a device of one pipeline rank needs in steady state (optimizer state present): of its ranks the one that
-/// holds most.
+/// What a device of one pipeline rank needs in steady state (optimizer state present): of its ranks the one
+/// that holds most.
 struct StageBudget {
   std::int64_t stage = 0;  ///< pipeline rank
   std::int64_t rank = 0;   ///< of the mesh
   MemoryBytes at_peak;     ///< by category, at the instant when the sum is largest; headroom not counted
   MemoryBytes peaks;       ///< each category's own peak over a step
-  /// What the allocator takes from the device for at_peak, and what lives outside it (context, communicator buffers): what
-  /// must fit.
+  /// What the allocator takes from the device for at_peak, and what lives outside it (context, communicator
+  /// buffers): what must fit.
   std::int64_t reserved = 0;
   std::int64_t outside = 0;     ///< the part of `reserved` that lives outside the allocator
   std::int64_t host_bytes = 0;  ///< host memory of this rank: offloaded states, pinned buffers
 };
 
-/// Budgets of candidates for one problem. Walks layouts and schedule; keeps what candidates share, so that one object
-/// judges many quickly. Candidates have passed the mesh rules. Not shared between threads: each has its own. `problem`
-/// outlives it.
+/// Budgets of candidates for one problem. Walks layouts and schedule; keeps what candidates share, so that
+/// one object judges many quickly. Candidates have passed the mesh rules. Not shared between threads: each
+/// has its own. `problem` outlives it.
 class MemoryModel {
  public:
   explicit MemoryModel(const Problem& problem);
