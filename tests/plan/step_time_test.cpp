@@ -94,6 +94,26 @@ TEST(StepTime, RecomputeCostsTheForward) {
   EXPECT_LT(full.mfu, kept.mfu);
 }
 
+// A budget of bytes lies between keeping everything and recomputing everything.
+TEST(StepTime, ABudgetOfActivationsCostsWhatItRecomputes) {
+  Problem problem = on_nodes(1);
+  problem.profile = profile("megatron");
+  Candidate candidate = with({});
+  const double kept = step(problem, candidate).compute;
+  candidate.recompute = {.policy = job::Recompute::Policy::budget, .layers = 1, .bytes = 1'000'000'000'000};
+  EXPECT_DOUBLE_EQ(step(problem, candidate).compute, kept);
+  double before = kept;
+  for (const std::int64_t bytes : {1'000'000'000, 500'000'000, 0}) {
+    candidate.recompute.bytes = bytes;
+    const double seconds = step(problem, candidate).compute;
+    EXPECT_GT(seconds, before) << bytes;
+    before = seconds;
+  }
+  candidate.recompute = {.policy = job::Recompute::Policy::full, .layers = 1, .bytes = 0};
+  const double full = step(problem, candidate).compute;
+  EXPECT_DOUBLE_EQ(before, full);
+}
+
 // Equal stages, free transfers, no ends: (p - 1) / (m + p - 1).
 TEST(StepTime, BubbleOfGpipe) {
   Problem problem = on_nodes(1);

@@ -73,9 +73,9 @@ KeptActivations kept_on(const UnitCounts& counts, const Activations& activations
       std::max<std::int64_t>(0, kept - blocks * activations.boundary) * chunk_micro_batches / chunks;
   const std::int64_t freed = blocks > 0 ? freed_by_all / blocks : 0;
   const std::int64_t recomputed = recomputed_blocks(recompute, blocks, in_flight, freed);
-  if (recomputed == 0) return {in_flight, backward};
+  if (recomputed == 0) return {in_flight, backward, 0};
   const std::int64_t rest = recomputed == blocks ? in_flight - freed_by_all : in_flight - recomputed * freed;
-  return {rest, backward + whole - activations.boundary};
+  return {rest, backward + whole - activations.boundary, recomputed};
 }
 
 }  // namespace ndmesh::plan

@@ -26,7 +26,8 @@ Activations activations_of(const Problem& problem, const Candidate& candidate, s
 /// What `blocks` blocks of a pipeline rank keep for `in_flight` micro-batches.
 struct KeptActivations {
   std::int64_t bytes = 0;
-  std::int64_t backward = 0;  ///< on top, in the backward of the block that needs most
+  std::int64_t backward = 0;    ///< on top, in the backward of the block that needs most
+  std::int64_t recomputed = 0;  ///< blocks whose forward runs again
 };
 
 /// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and

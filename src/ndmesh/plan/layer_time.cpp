@@ -38,6 +38,14 @@ Pass& Pass::operator-=(const Pass& other) {
   return *this;
 }
 
+Pass& Pass::operator*=(double factor) {
+  compute *= factor;
+  for (double& seconds : waits) {
+    seconds *= factor;
+  }
+  return *this;
+}
+
 Pass Work::whole() const {
   Pass sum = forward;
   sum += input_grad;

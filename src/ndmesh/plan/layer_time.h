@@ -23,6 +23,7 @@ struct Pass {
   double total() const { return compute + waiting(); }
   Pass& operator+=(const Pass& other);
   Pass& operator-=(const Pass& other);
+  Pass& operator*=(double factor);
 };
 
 /// Some layers (or an end of the model) on one rank: their passes, and the parameters that the rank holds of them

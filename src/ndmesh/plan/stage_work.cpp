@@ -98,9 +98,14 @@ WorkTable::WorkTable(const Problem& problem, const LayerClock& clock, const job:
   behind_totals_ = totals_of(behind_);
 }
 
-Work WorkTable::work(std::int64_t first, std::int64_t count) const {
+Work WorkTable::blocks(std::int64_t first, std::int64_t count) const {
   Work sum = before_[static_cast<std::size_t>(first + count)];
   sum -= before_[static_cast<std::size_t>(first)];
+  return sum;
+}
+
+Work WorkTable::work(std::int64_t first, std::int64_t count) const {
+  Work sum = blocks(first, count);
   if (first == 0) {
     sum += embedding_;
   }

@@ -27,6 +27,8 @@ class WorkTable {
   /// Layers `first` .. `first + count - 1`, with the embedding before layer 0 and the head behind the last.
   Work work(std::int64_t first, std::int64_t count) const;
   Totals totals(std::int64_t first, std::int64_t count) const;
+  /// The same layers without embedding and head.
+  Work blocks(std::int64_t first, std::int64_t count) const;
 
  private:
   std::vector<Work> before_;  // by layer: everything in front of it, the embedding left out

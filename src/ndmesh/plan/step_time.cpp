@@ -8,6 +8,7 @@
 #include "ndmesh/model/config.h"
 #include "ndmesh/plan/data_time.h"
 #include "ndmesh/plan/groups.h"
+#include "ndmesh/plan/recompute_time.h"
 #include "ndmesh/plan/stage_work.h"
 #include "ndmesh/schedule/simulate.h"
 
@@ -117,6 +118,7 @@ class TimeModel::State {
   double send_seconds(const Candidate& candidate) const;
   double blocking_send(double send) const { return problem_.profile.time.overlap_sends ? 0 : send; }
   std::vector<Work> stage_works(const Candidate& candidate);
+  void add_recomputed(const Candidate& candidate, std::vector<Work>& stages);
   std::vector<schedule::StageSeconds> stage_seconds(const schedule::Shape& shape,
                                                     const std::vector<Work>& stages,
                                                     const std::vector<RankTime>& ranks, double send) const;
@@ -210,6 +212,22 @@ std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate,
   return ranks;
 }
 
+/// Adds the forwards that `budget` runs again to the backward of each stage.
+void TimeModel::State::add_recomputed(const Candidate& candidate, std::vector<Work>& stages) {
+  if (candidate.recompute.policy != job::Recompute::Policy::budget) {
+    return;
+  }
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const WorkTable& table = tables_.of(candidate);
+  const std::vector<double> shares = recomputed_shares(problem_, candidate);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const layout::Range range = layers(shape, static_cast<std::int64_t>(stage));
+    Pass again = table.blocks(range.start, range.size).forward;
+    again *= shares[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
+    stages[stage].input_grad += again;
+  }
+}
+
 std::vector<Work> TimeModel::State::stage_works(const Candidate& candidate) {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   const WorkTable& table = tables_.of(candidate);
@@ -244,7 +262,8 @@ std::vector<schedule::StageSeconds> TimeModel::State::stage_seconds(const schedu
 
 StepTime TimeModel::State::step(const Candidate& candidate) {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
-  const std::vector<Work> stages = stage_works(candidate);
+  std::vector<Work> stages = stage_works(candidate);
+  add_recomputed(candidate, stages);
   std::vector<RankTime> ranks = rank_times(candidate, stages);
   const double send = send_seconds(candidate);
   const std::vector<schedule::StageSeconds> seconds = stage_seconds(shape, stages, ranks, send);
