@@ -162,7 +162,8 @@ std::int64_t measured_loss_chunk(const MeasuredRow& row, std::int64_t tokens) {
   constexpr std::int64_t usual_chunks = 8;
   const std::string notes = lower(row.text("notes"));
   std::int64_t chunks = number_behind(notes, "lmhead-chunks=").value_or(1);
-  if (row.noted("chunked cross entropy") || row.noted("avoids full logits")) chunks = usual_chunks;
+  if (row.noted("chunked cross entropy")) chunks = usual_chunks;
+  if (row.noted("avoids full logits")) return std::min<std::int64_t>(2048, tokens);  // prime-rl's fused head
   return chunks > 1 ? std::max<std::int64_t>(1, tokens / chunks) : 0;
 }
 

@@ -80,8 +80,6 @@ Measurement measurement_of(const MeasuredRow& row) {
   if (!row.problems().empty()) return result;
   set_memory_of_run(row, result.candidate.micro, problem);
   check_mesh(row, result);
-  problem.loss_chunk = measured_loss_chunk(row, result.candidate.micro * problem.seq_len);
-  if (problem.loss_chunk > 0) problem.profile.memory.chunks_loss = true;
   result.seconds = measured_seconds(row, problem);
   result.memory = measured_memory(row);
   result.ranking = ranking_of(result);

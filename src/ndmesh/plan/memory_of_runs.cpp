@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ndmesh/base/text.h"
+#include "ndmesh/plan/measured_setup.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -112,13 +113,6 @@ void note_loss(const MeasuredRow& row, MemoryProfile& profile) {
   if (group == "torchtitan" && month(row) < "2024-06") profile.logits_in_compute = 1;
 }
 
-/// Tokens whose logits exist at a time, where the notes say that not all do: an eighth of the micro-batch in
-/// torchtitan's chunked loss, 2048 in prime-rl's.
-std::int64_t loss_chunk(const MeasuredRow& row, std::int64_t tokens) {
-  if (row.noted("chunked cross entropy")) return std::max<std::int64_t>(1, tokens / 8);
-  return row.noted("avoids full logits") ? 2048 : 0;
-}
-
 }  // namespace
 
 void set_memory_of_run(const MeasuredRow& row, std::int64_t micro, Problem& problem) {
@@ -131,7 +125,8 @@ void set_memory_of_run(const MeasuredRow& row, std::int64_t micro, Problem& prob
   }
   note_kernels(row, profile);
   note_loss(row, profile);
-  problem.loss_chunk = loss_chunk(row, micro * problem.seq_len);
+  problem.loss_chunk = measured_loss_chunk(row, micro * problem.seq_len);
+  profile.chunks_loss = problem.loss_chunk > 0;
   if (group.starts_with("simumax"))
     problem.context = job::ContextKind::alltoall;  // its cp cases are all-to-all
 }
