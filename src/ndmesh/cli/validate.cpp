@@ -65,7 +65,8 @@ void register_validate(CLI::App& app, Chosen& chosen) {
   command->add_option(
       "--limit", options->limits,
       "[GROUP:]FIGURE=NUMBER that must hold, else exit status 3; figures: " + join(plan::limit_figures()));
-  command->add_flag("--rows", options->rows, "Also print every row, predicted beside measured");
+  command->add_flag("--rows", options->rows,
+                    "Also print every ranking group and row, predicted beside measured");
   command->add_option("--page", options->page, "Write the figures as a Markdown page");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->callback([options, &chosen] { chosen.action = [options] { return run(*options); }; });

@@ -92,7 +92,14 @@ std::string validation_table(const plan::Validation& validation) {
 }
 
 std::string validation_rows(const plan::Validation& validation) {
-  std::string text = "\npredicted / measured; times uncalibrated and calibrated\n";
+  std::string text = "\nranking groups, the largest regret first\n";
+  for (const plan::RankedGroup& group :
+       plan::ranked_groups(validation.measurements.list, validation.predictions)) {
+    text += fmt::format("regret {:5.1f} %  tau {:>5}  {:>3} rows  picked {}, best {}: {}\n", group.regret,
+                        group.tau ? fmt::format("{:.2f}", *group.tau) : "-", group.rows, group.picked,
+                        group.best, group.ranking);
+  }
+  text += "\npredicted / measured; times uncalibrated and calibrated\n";
   for (std::size_t i = 0; i < validation.predictions.size(); ++i) {
     text += row_line(validation.measurements.list[i], validation.predictions[i]);
   }

@@ -1,5 +1,6 @@
 #include "ndmesh/plan/accuracy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -34,7 +35,17 @@ struct RankingGroup {
   std::vector<double> measured;
   std::vector<double> calibrated;
   std::vector<double> uncalibrated;
+
+  void add(const Measurement& row, const Prediction& prediction) {
+    measured.push_back(*row.seconds);
+    calibrated.push_back(prediction.calibrated);
+    uncalibrated.push_back(prediction.uncalibrated);
+  }
 };
+
+bool is_scored(const Measurement& row, const Prediction& prediction) {
+  return row.seconds && !prediction.calibrates;
+}
 
 constexpr std::size_t least_ranked = 3;
 
@@ -100,18 +111,12 @@ Accuracy accuracy_of(const std::string& name, const std::vector<Measurement>& li
     const Prediction& prediction = predictions[i];
     add_memory(row, prediction, memory, accuracy);
     add_verdict(row, prediction, accuracy);
-    if (!row.seconds) continue;
-    if (prediction.calibrates) {
-      ++accuracy.calibration_rows;
-      continue;
-    }
+    accuracy.calibration_rows += row.seconds && prediction.calibrates;
+    if (!is_scored(row, prediction)) continue;
     ++accuracy.time_rows;
     uncalibrated.add(prediction.uncalibrated, *row.seconds);
     calibrated.add(prediction.calibrated, *row.seconds);
-    RankingGroup& group = groups[row.ranking];
-    group.measured.push_back(*row.seconds);
-    group.calibrated.push_back(prediction.calibrated);
-    group.uncalibrated.push_back(prediction.uncalibrated);
+    groups[row.ranking].add(row, prediction);
   }
   accuracy.memory_mape = memory.mape();
   accuracy.memory_bias = memory.bias();
@@ -130,6 +135,28 @@ std::vector<Accuracy> accuracy_by(const std::vector<Measurement>& list,
   for (const RowsOf& part : rows_by(list, key)) {
     result.push_back(accuracy_of(part.key, list, predictions, part.rows));
   }
+  return result;
+}
+
+std::vector<RankedGroup> ranked_groups(const std::vector<Measurement>& list,
+                                       const std::vector<Prediction>& predictions) {
+  std::vector<RankedGroup> result;
+  for (RowsOf& group : rows_by(list, [](const Measurement& row) { return row.ranking; })) {
+    std::erase_if(group.rows, [&](std::size_t i) { return !is_scored(list[i], predictions[i]); });
+    if (group.rows.size() < least_ranked) continue;
+    RankingGroup times;
+    for (const std::size_t i : group.rows) times.add(list[i], predictions[i]);
+    const auto row_with_least = [&](const std::vector<double>& seconds) {
+      return list[group.rows[static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) -
+                                                      seconds.begin())]]
+          .id;
+    };
+    result.push_back({group.key, group.rows.size(), kendall_tau_b(times.calibrated, times.measured),
+                      100 * regret(times.calibrated, times.measured), row_with_least(times.calibrated),
+                      row_with_least(times.measured)});
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const RankedGroup& a, const RankedGroup& b) { return a.regret > b.regret; });
   return result;
 }
 

@@ -55,4 +55,18 @@ std::vector<Accuracy> accuracy_by(const std::vector<Measurement>& list,
 /// Of all rows.
 Accuracy overall_accuracy(const std::vector<Measurement>& list, const std::vector<Prediction>& predictions);
 
+/// One ranking group under the calibrated predictions.
+struct RankedGroup {
+  std::string ranking;  ///< what its rows share
+  std::size_t rows = 0;
+  std::optional<double> tau;
+  double regret = 0;   ///< percent
+  std::string picked;  ///< row with the least predicted time
+  std::string best;    ///< row with the least measured time
+};
+
+/// Every group of 3 or more scored rows, the largest regret first.
+std::vector<RankedGroup> ranked_groups(const std::vector<Measurement>& list,
+                                       const std::vector<Prediction>& predictions);
+
 }  // namespace ndmesh::plan

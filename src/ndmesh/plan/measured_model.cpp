@@ -17,10 +17,13 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-std::int64_t guessed_heads(std::int64_t hidden) {
-  std::int64_t heads = std::max<std::int64_t>(1, hidden / usual_head_dim);
-  while (hidden % heads != 0) --heads;
-  return heads;
+/// As near 128 wide as divides hidden and deals out whole heads to tp ranks.
+std::int64_t guessed_heads(std::int64_t hidden, std::int64_t tp) {
+  if (hidden % tp != 0) return 1;
+  const std::int64_t parts = hidden / tp;  // heads of a rank divide these
+  std::int64_t heads = std::max<std::int64_t>(1, parts / usual_head_dim);
+  while (parts % heads != 0) --heads;
+  return heads * tp;
 }
 
 std::int64_t guessed_ffn(std::int64_t hidden, bool gated) {
@@ -115,7 +118,7 @@ void refuse_hybrids(const MeasuredRow& row) {
 void set_widths(model::ModelSpec& spec, const MeasuredRow& row) {
   spec.hidden = row.needed("hidden");
   spec.layers = row.needed("layers");
-  spec.heads = row.whole("heads").value_or(guessed_heads(spec.hidden));
+  spec.heads = row.whole("heads").value_or(guessed_heads(spec.hidden, row.whole("tp").value_or(1)));
   spec.kv_heads = row.whole("kv_heads").value_or(spec.heads);
   spec.head_dim = row.whole("head_dim").value_or(std::max<std::int64_t>(1, spec.hidden / spec.heads));
   spec.gated = row.flag("gated_mlp");

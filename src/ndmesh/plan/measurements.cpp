@@ -49,6 +49,7 @@ void check_mesh(const MeasuredRow& row, const Measurement& measurement) {
   input.global_batch = measurement.problem.global_batch;
   input.micro_batch = measurement.candidate.micro;
   input.chunks = measurement.candidate.chunks;
+  if (input.chunks > 1) input.layers += 2;  // some schedules count embedding and head as a layer each
   input.interleaving = mesh::Interleaving::flexible;
   if (measurement.problem.context == job::ContextKind::alltoall) input.context = mesh::ContextSplit::heads;
   row.problems().add_all(mesh::broken_rules(input));
@@ -70,7 +71,6 @@ Measurement measurement_of(const MeasuredRow& row) {
   const std::string runtime = measured_runtime(row);
   problem.profile = profile(runtime);
   problem.profile.time = measured_time(row, problem.profile.time);
-  problem.profile.memory.flash_attention = problem.profile.time.attention != AttentionKernel::unfused;
   problem.context = context_kind(row, runtime);
   problem.seq_len = row.whole("seq_len").value_or(1);
   problem.global_batch = row.whole("global_batch").value_or(1);
@@ -99,10 +99,14 @@ std::optional<bool> verdict(const MeasuredRow& row, const Measurement& measureme
   return !ran_out;
 }
 
-void drop(Measurement& measurement, const std::string& part) {
+/// Takes what `part` names from the measurement; whether it was there.
+bool drop(Measurement& measurement, const std::string& part) {
+  const bool there = (part == "memory" && measurement.memory) || (part == "time" && measurement.seconds) ||
+                     (part == "verdict" && measurement.fits);
   if (part == "memory") measurement.memory.reset();
   if (part == "time") measurement.seconds.reset();
   if (part == "verdict") measurement.fits.reset();
+  return there;
 }
 
 void add_row(const MeasuredRow& row, Measurements& all) {
@@ -118,8 +122,9 @@ void add_row(const MeasuredRow& row, Measurements& all) {
   }
   measurement.fits = verdict(row, measurement, all.left_out);
   for (const Distrust& objection : objections) {
-    drop(measurement, objection.part);
-    all.left_out.push_back({measurement.id, objection.part, objection.reason});
+    if (drop(measurement, objection.part)) {
+      all.left_out.push_back({measurement.id, objection.part, objection.reason});
+    }
   }
   if (!measurement.fits && !measurement.seconds && !measurement.memory) {
     all.left_out.push_back({measurement.id, "", "nothing is left that was measured"});
