@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 namespace ndmesh::plan {
@@ -30,25 +29,6 @@ class Errors {
   std::int64_t count_ = 0;
 };
 
-/// Scored rows that differ only in what a planner chooses.
-struct RankingGroup {
-  std::vector<double> measured;
-  std::vector<double> calibrated;
-  std::vector<double> uncalibrated;
-
-  void add(const Measurement& row, const Prediction& prediction) {
-    measured.push_back(*row.seconds);
-    calibrated.push_back(prediction.calibrated);
-    uncalibrated.push_back(prediction.uncalibrated);
-  }
-};
-
-bool is_scored(const Measurement& row, const Prediction& prediction) {
-  return row.seconds && !prediction.calibrates;
-}
-
-constexpr std::size_t least_ranked = 3;
-
 void add_memory(const Measurement& row, const Prediction& prediction, Errors& errors, Accuracy& accuracy) {
   if (!row.memory || !prediction.bytes) return;
   ++accuracy.memory_rows;
@@ -63,18 +43,17 @@ void add_verdict(const Measurement& row, const Prediction& prediction, Accuracy&
   accuracy.wrongly_not += *row.fits && !*prediction.fits;
 }
 
-/// The mean over groups of what `figure` says of measured and predicted times, by rows.
+/// The mean over groups of what `figure` says of predicted and measured times, by rows.
 template <typename Figure>
-std::optional<WeightedMean> over_groups(const std::map<std::string, RankingGroup>& groups,
-                                        std::vector<double> RankingGroup::*predicted, const Figure& figure) {
+std::optional<WeightedMean> over_groups(const std::vector<Ranking>& rankings,
+                                        std::vector<double> Ranking::*predicted, const Figure& figure) {
   std::vector<double> values;
   std::vector<double> weights;
-  for (const auto& [key, group] : groups) {
-    if (group.measured.size() < least_ranked) continue;
-    const std::optional<double> value = figure(group.*predicted, group.measured);
+  for (const Ranking& ranking : rankings) {
+    const std::optional<double> value = figure(ranking.*predicted, ranking.measured);
     if (!value) continue;
     values.push_back(*value);
-    weights.push_back(static_cast<double>(group.measured.size()));
+    weights.push_back(static_cast<double>(ranking.rows));
   }
   if (values.empty()) return std::nullopt;
   return weighted_mean(values, weights);
@@ -85,16 +64,24 @@ std::optional<double> regret_percent(const std::vector<double>& predicted,
   return 100 * regret(predicted, measured);
 }
 
-void set_ranking(const std::map<std::string, RankingGroup>& groups, Accuracy& accuracy) {
-  for (const auto& [key, group] : groups) {
-    if (group.measured.size() < least_ranked) continue;
-    ++accuracy.ranking_groups;
-    accuracy.ranked_rows += static_cast<std::int64_t>(group.measured.size());
-  }
-  accuracy.tau = over_groups(groups, &RankingGroup::calibrated, kendall_tau_b);
-  accuracy.tau_uncalibrated = over_groups(groups, &RankingGroup::uncalibrated, kendall_tau_b);
-  accuracy.regret = over_groups(groups, &RankingGroup::calibrated, regret_percent);
-  accuracy.regret_uncalibrated = over_groups(groups, &RankingGroup::uncalibrated, regret_percent);
+void set_ranking(const std::vector<Ranking>& rankings, Accuracy& accuracy) {
+  accuracy.ranking_groups = static_cast<std::int64_t>(rankings.size());
+  for (const Ranking& ranking : rankings) accuracy.ranked_rows += static_cast<std::int64_t>(ranking.rows);
+  accuracy.tau = over_groups(rankings, &Ranking::calibrated, kendall_tau_b);
+  accuracy.tau_uncalibrated = over_groups(rankings, &Ranking::uncalibrated, kendall_tau_b);
+  accuracy.regret = over_groups(rankings, &Ranking::calibrated, regret_percent);
+  accuracy.regret_uncalibrated = over_groups(rankings, &Ranking::uncalibrated, regret_percent);
+}
+
+std::vector<std::size_t> all_rows(const std::vector<Measurement>& list) {
+  std::vector<std::size_t> rows(list.size());
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  return rows;
+}
+
+const std::string& id_with_least(const Ranking& ranking, const std::vector<double>& seconds) {
+  return ranking
+      .ids[static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin())];
 }
 
 }  // namespace
@@ -104,7 +91,6 @@ Accuracy accuracy_of(const std::string& name, const std::vector<Measurement>& li
   Accuracy accuracy;
   accuracy.name = name;
   Errors memory, uncalibrated, calibrated;
-  std::map<std::string, RankingGroup> groups;
   accuracy.rows = static_cast<std::int64_t>(rows.size());
   for (const std::size_t i : rows) {
     const Measurement& row = list[i];
@@ -116,7 +102,6 @@ Accuracy accuracy_of(const std::string& name, const std::vector<Measurement>& li
     ++accuracy.time_rows;
     uncalibrated.add(prediction.uncalibrated, *row.seconds);
     calibrated.add(prediction.calibrated, *row.seconds);
-    groups[row.ranking].add(row, prediction);
   }
   accuracy.memory_mape = memory.mape();
   accuracy.memory_bias = memory.bias();
@@ -124,7 +109,7 @@ Accuracy accuracy_of(const std::string& name, const std::vector<Measurement>& li
   accuracy.mape_calibrated = calibrated.mape();
   accuracy.bias_uncalibrated = uncalibrated.bias();
   accuracy.bias_calibrated = calibrated.bias();
-  set_ranking(groups, accuracy);
+  set_ranking(rankings_of(list, predictions, rows), accuracy);
   return accuracy;
 }
 
@@ -141,19 +126,10 @@ std::vector<Accuracy> accuracy_by(const std::vector<Measurement>& list,
 std::vector<RankedGroup> ranked_groups(const std::vector<Measurement>& list,
                                        const std::vector<Prediction>& predictions) {
   std::vector<RankedGroup> result;
-  for (RowsOf& group : rows_by(list, [](const Measurement& row) { return row.ranking; })) {
-    std::erase_if(group.rows, [&](std::size_t i) { return !is_scored(list[i], predictions[i]); });
-    if (group.rows.size() < least_ranked) continue;
-    RankingGroup times;
-    for (const std::size_t i : group.rows) times.add(list[i], predictions[i]);
-    const auto row_with_least = [&](const std::vector<double>& seconds) {
-      return list[group.rows[static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) -
-                                                      seconds.begin())]]
-          .id;
-    };
-    result.push_back({group.key, group.rows.size(), kendall_tau_b(times.calibrated, times.measured),
-                      100 * regret(times.calibrated, times.measured), row_with_least(times.calibrated),
-                      row_with_least(times.measured)});
+  for (const Ranking& ranking : rankings_of(list, predictions, all_rows(list))) {
+    result.push_back({ranking.key, ranking.rows, kendall_tau_b(ranking.calibrated, ranking.measured),
+                      100 * regret(ranking.calibrated, ranking.measured),
+                      id_with_least(ranking, ranking.calibrated), id_with_least(ranking, ranking.measured)});
   }
   std::stable_sort(result.begin(), result.end(),
                    [](const RankedGroup& a, const RankedGroup& b) { return a.regret > b.regret; });
@@ -161,9 +137,7 @@ std::vector<RankedGroup> ranked_groups(const std::vector<Measurement>& list,
 }
 
 Accuracy overall_accuracy(const std::vector<Measurement>& list, const std::vector<Prediction>& predictions) {
-  std::vector<std::size_t> rows(list.size());
-  std::iota(rows.begin(), rows.end(), std::size_t{0});
-  return accuracy_of("all", list, predictions, rows);
+  return accuracy_of("all", list, predictions, all_rows(list));
 }
 
 }  // namespace ndmesh::plan

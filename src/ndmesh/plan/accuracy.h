@@ -8,6 +8,7 @@
 
 #include "ndmesh/plan/prediction.h"
 #include "ndmesh/plan/rank_statistics.h"
+#include "ndmesh/plan/ranking.h"
 
 namespace ndmesh::plan {
 
@@ -33,8 +34,7 @@ struct Accuracy {
   std::optional<double> bias_uncalibrated;
   std::optional<double> bias_calibrated;
 
-  /// Within ranking groups: rows that differ only in what a planner chooses, 3 or more that are scored. Means over
-  /// groups, weighed by rows, with the interval over groups.
+  /// Within ranking groups (rankings_of). Means over groups, weighed by rows, with the interval over groups.
   std::int64_t ranking_groups = 0;
   std::int64_t ranked_rows = 0;
   std::optional<WeightedMean> tau;     ///< Kendall's tau-b of calibrated predictions
@@ -61,11 +61,11 @@ struct RankedGroup {
   std::size_t rows = 0;
   std::optional<double> tau;
   double regret = 0;   ///< percent
-  std::string picked;  ///< row with the least predicted time
-  std::string best;    ///< row with the least measured time
+  std::string picked;  ///< layout with the least predicted time
+  std::string best;    ///< layout with the least measured time
 };
 
-/// Every group of 3 or more scored rows, the largest regret first.
+/// Every ranking group, the largest regret first.
 std::vector<RankedGroup> ranked_groups(const std::vector<Measurement>& list,
                                        const std::vector<Prediction>& predictions);
 

@@ -33,6 +33,13 @@ std::int64_t expert_tensor_parallel(const MeasuredRow& row, std::int64_t tp) {
   return row.text("group").starts_with("megatron-functional") ? tp : 1;
 }
 
+/// Ranks that share optimizer states where they are fewer than all data-parallel ranks ("zero1 group of 8").
+std::optional<std::int64_t> shard_group(const MeasuredRow& row) {
+  const std::string notes = lower(row.text("notes"));
+  if (const auto ranks = number_behind(notes, "zero1 group of")) return ranks;
+  return number_behind(notes, "optimizer state sharded over");
+}
+
 /// A stage above 0 without shard ranks shares over all data-parallel ranks.
 void set_data_parallel(const MeasuredRow& row, Candidate& candidate) {
   mesh::MeshSizes& mesh = candidate.mesh;
@@ -43,6 +50,11 @@ void set_data_parallel(const MeasuredRow& row, Candidate& candidate) {
     row.problems().add("dp_replicate and dp_shard are missing");
   if (candidate.zero > 0 && mesh.dp_shard == 1 && !row.has("dp_shard"))
     std::swap(mesh.dp_shard, mesh.dp_replicate);
+  const std::int64_t group = shard_group(row).value_or(0);
+  if (candidate.zero > 0 && mesh.dp_replicate == 1 && group > 1 && mesh.dp_shard % group == 0) {
+    mesh.dp_replicate = mesh.dp_shard / group;
+    mesh.dp_shard = group;
+  }
   if (candidate.zero == 0) {
     if (mesh.dp_shard > 1) mesh.dp_replicate *= mesh.dp_shard;
     mesh.dp_shard = 1;
