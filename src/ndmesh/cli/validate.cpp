@@ -14,8 +14,8 @@ namespace ndmesh::cli {
 namespace {
 
 struct Options {
-  std::string file;
-  std::vector<std::string> limits;
+  std::vector<std::string> words;   ///< the table, then more limits
+  std::vector<std::string> limits;  ///< by --limit
   std::string page;
   bool rows = false;
   bool json = false;
@@ -42,8 +42,11 @@ void write(const std::string& path, const std::string& text) {
 }
 
 int run(const Options& options) {
-  const std::vector<plan::Limit> limits = parse_limits(options.limits);
-  const plan::Validation validation = plan::validate(plan::read_measurements(options.file), options.file);
+  const std::string& file = options.words.front();
+  std::vector<std::string> texts = options.limits;
+  texts.insert(texts.end(), options.words.begin() + 1, options.words.end());
+  const std::vector<plan::Limit> limits = parse_limits(texts);
+  const plan::Validation validation = plan::validate(plan::read_measurements(file), file);
   const std::vector<std::string> broken = plan::broken_limits(limits, validation.all, validation.groups);
   if (options.json) {
     fmt::print("{}\n", validation_json(validation).dump(2));

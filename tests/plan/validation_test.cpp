@@ -1,0 +1,74 @@
+#include "ndmesh/plan/validation.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/step_time.h"
+
+namespace ndmesh::plan {
+namespace {
+
+Measurements data(const std::string& name) {
+  return read_measurements(std::string(NDMESH_TEST_DATA) + "/measurements/" + name);
+}
+
+TEST(Validation, TimesThatThePlannerMadeAreMetExactly) {
+  Measurements made = data("vtrain.csv");
+  for (Measurement& row : made.list) {
+    row.seconds = predict_seconds(row, constants_for(row.problem.cluster, row.problem.profile.name));
+  }
+  const Validation validation = validate(std::move(made), "made.csv");
+  EXPECT_EQ(validation.all.time_rows, 28);  // 12 of 40 are for the fit
+  EXPECT_EQ(validation.all.calibration_rows, 12);
+  EXPECT_NEAR(*validation.all.mape_uncalibrated, 0, 1e-9);
+  EXPECT_NEAR(*validation.all.mape_calibrated, 0, 1e-6);
+}
+
+TEST(Validation, ASlowerClusterIsCalibratedAway) {
+  // Every step takes 1.3 times as long as predicted: fitted on other rows, the error shrinks to a part of it.
+  Measurements made = data("vtrain.csv");
+  for (Measurement& row : made.list) {
+    row.seconds = 1.3 * predict_seconds(row, constants_for(row.problem.cluster, row.problem.profile.name));
+  }
+  const Validation validation = validate(std::move(made), "made.csv");
+  EXPECT_NEAR(*validation.all.mape_uncalibrated, 100 * (1 - 1 / 1.3), 1e-9);
+  EXPECT_LT(*validation.all.mape_calibrated, 6);
+}
+
+TEST(Validation, KindAndRankOfMemory) {
+  Measurements made = data("training.csv");
+  const auto found = std::find_if(made.list.begin(), made.list.end(),
+                                  [](const Measurement& row) { return row.id == "simumax-011"; });
+  ASSERT_NE(found, made.list.end());
+  Measurement row = *found;
+  Prediction allocated, reserved, device;
+  predict_memory(row, allocated);
+  row.memory->kind = MeasuredMemory::Kind::reserved;
+  predict_memory(row, reserved);
+  row.memory->kind = MeasuredMemory::Kind::device;
+  predict_memory(row, device);
+  EXPECT_LE(*allocated.bytes, *reserved.bytes);
+  EXPECT_LT(*reserved.bytes, *device.bytes);
+  EXPECT_EQ(*device.bytes, device.needed);
+  EXPECT_EQ(device.fits, true);
+  row.memory->scope = MeasuredMemory::Scope::last;
+  predict_memory(row, device);
+  EXPECT_LE(*device.bytes, device.needed);
+}
+
+TEST(Calibration, MovesConstantsTowardsTheRows) {
+  Measurements made = data("vtrain.csv");
+  for (Measurement& row : made.list) *row.seconds *= 1.2;
+  const std::vector<Calibration> fits = calibrate(made);
+  ASSERT_EQ(fits.size(), 1U);
+  EXPECT_EQ(fits.front().architecture, "Ampere");
+  EXPECT_EQ(fits.front().runtime, "megatron");
+  EXPECT_EQ(fits.front().rows, 12U);
+  EXPECT_LT(fits.front().error_after, fits.front().error_before);
+  ASSERT_EQ(fits.front().before.list.size(), fits.front().after.list.size());
+}
+
+}  // namespace
+}  // namespace ndmesh::plan
