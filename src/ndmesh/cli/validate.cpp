@@ -64,10 +64,11 @@ int run(const Options& options) {
 void register_validate(CLI::App& app, Chosen& chosen) {
   CLI::App* command = app.add_subcommand("validate", "Compare the planner with measurements");
   auto options = std::make_shared<Options>();
-  command->add_option("CSV", options->file, "Table of training measurements")->required();
-  command->add_option(
+  command->add_option("CSV", options->words, "Table of training measurements")->required();
+  CLI::Option* limit = command->add_option(
       "--limit", options->limits,
       "[GROUP:]FIGURE=NUMBER that must hold, else exit status 3; figures: " + join(plan::limit_figures()));
+  limit->allow_extra_args(false);
   command->add_flag("--rows", options->rows,
                     "Also print every ranking group and row, predicted beside measured");
   command->add_option("--page", options->page, "Write the figures as a Markdown page");
