@@ -76,7 +76,7 @@ TEST(Calibrate, FitsAndWritesConstants) {
   const std::string out = file_with("constants.csv", "");
   const Result result = run({"calibrate", "--from", table("vtrain.csv"), "--out", out});
   ASSERT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("Ampere, megatron: fit to 12 rows of vtrain.csv"));
+  EXPECT_THAT(result.out, HasSubstr("Ampere, deepspeed: fit to 12 rows of vtrain.csv"));
   EXPECT_THAT(content(out), testing::StartsWith("name,architecture,runtime,unit,value,spread,origin\n"));
   const Result json = run({"calibrate", "--from", table("vtrain.csv"), "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out)["fits"][0]["rows"], 12);

@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/base/hash.h"
-#include "ndmesh/base/text.h"
 #include "ndmesh/plan/measured_setup.h"
+#include "plan/measured_rows.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -35,53 +34,12 @@ std::string reason(const Measurements& all, const std::string& id, const std::st
   return {};
 }
 
-constexpr std::string_view header =
-    "id,model_name,layers,hidden,ffn_hidden,heads,kv_heads,head_dim,vocab,seq_len,experts,top_k,moe_ffn,"
-    "gated_mlp,"
-    "gpu,gpus,nodes_gpus_per_node,interconnect,dp_replicate,dp_shard,zero_stage,tp,pp,vpp,cp,ep,micro_batch,"
-    "global_batch,precision,recompute,step_time_s,tokens_per_s_per_gpu,peak_mem_gib,notes,status,pp_schedule,"
-    "group\n";
-
-/// A row that is whole, with some cells changed.
-Measurements one_row(const std::vector<std::pair<std::string, std::string>>& changes) {
-  std::vector<std::string> columns = split(header.substr(0, header.size() - 1), ',');
-  std::vector<std::pair<std::string, std::string>> cells = {{"id", "r"},
-                                                            {"model_name", "llama"},
-                                                            {"layers", "32"},
-                                                            {"hidden", "4096"},
-                                                            {"ffn_hidden", "11008"},
-                                                            {"heads", "32"},
-                                                            {"vocab", "32000"},
-                                                            {"seq_len", "2048"},
-                                                            {"gated_mlp", "1"},
-                                                            {"gpu", "A100-80GB-SXM"},
-                                                            {"gpus", "16"},
-                                                            {"dp_replicate", "4"},
-                                                            {"tp", "2"},
-                                                            {"pp", "2"},
-                                                            {"micro_batch", "1"},
-                                                            {"global_batch", "64"},
-                                                            {"precision", "bf16"},
-                                                            {"recompute", "none"},
-                                                            {"step_time_s", "10"},
-                                                            {"status", "ok"},
-                                                            {"group", "dgxc"}};
-  std::string line;
-  for (const std::string& column : columns) {
-    std::string value;
-    for (const auto& [name, cell] : cells) {
-      if (name == column) value = cell;
-    }
-    for (const auto& [name, cell] : changes) {
-      if (name == column) value = cell;
-    }
-    line += (line.empty() ? "" : ",") + value;
-  }
-  return parse_measurements(std::string(header) + line + "\n", "t.csv");
+/// A table of one row that is whole, with some cells changed.
+Measurements one_row(const Cells& changes) {
+  return parse_measurements(training_header() + training_row(changes), "t.csv");
 }
 
-std::string refusal(const std::vector<std::pair<std::string, std::string>>& changes,
-                    const std::string& part = "") {
+std::string refusal(const Cells& changes, const std::string& part = "") {
   return reason(one_row(changes), "r", part);
 }
 
@@ -184,7 +142,7 @@ TEST(Measurements, WhatSourcesSayAgainstTheirRows) {
 }
 
 TEST(Measurements, SharedStatesRecomputeAndMicroBatches) {
-  const auto candidate = [](const std::vector<std::pair<std::string, std::string>>& changes) {
+  const auto candidate = [](const Cells& changes) {
     const Measurements all = one_row(changes);
     EXPECT_EQ(all.list.size(), 1U) << reason(all, "r");
     return all.list.front().candidate;
@@ -246,21 +204,11 @@ TEST(Measurements, NoTableOfMeasurements) {
   }
 }
 
-/// Cells replaced at random by what readers trip over: every table is read, row by row kept or left out.
+/// Every table is read, row by row kept or left out.
 TEST(Measurements, MutatedRowsAreKeptOrLeftOut) {
-  const std::vector<std::string> columns = split(header.substr(0, header.size() - 1), ',');
-  const std::vector<std::string> values = {
-      "",           "0",    "-1",       "1",     "3",        "8",     "1e7",      "1e308",    "nan",
-      "inf",        "0x10", "9999999",  "7 7",   "10000000", "2.5",   "A100 (x)", "deepseek", "full",
-      "{nodes: 9}", "16x8", "\xff\xfe", "ZB-1p", "128x8x8",  "NVFP4", "0.000001"};
   std::int64_t kept = 0;
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
-    std::vector<std::pair<std::string, std::string>> changes;
-    for (std::uint64_t i = 0; i <= random_at(seed, 0) % 3; ++i) {
-      changes.emplace_back(columns[random_at(seed, 2 * i + 1) % columns.size()],
-                           values[random_at(seed, 2 * i + 2) % values.size()]);
-    }
-    const Measurements all = one_row(changes);
+    const Measurements all = parse_measurements(training_header() + mutated_row(seed), "t.csv");
     EXPECT_EQ(all.rows, 1);
     EXPECT_TRUE(!all.list.empty() || !all.left_out.empty()) << seed;
     kept += static_cast<std::int64_t>(all.list.size());

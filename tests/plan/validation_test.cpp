@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ndmesh/plan/calibration.h"
 #include "ndmesh/plan/step_time.h"
+#include "plan/measured_rows.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -58,13 +60,32 @@ TEST(Validation, KindAndRankOfMemory) {
   EXPECT_LE(*device.bytes, device.needed);
 }
 
+/// Whatever a row says, it is predicted or left out, and every figure is a number.
+TEST(Validation, MutatedRowsArePredictedOrLeftOut) {
+  std::string text = training_header();
+  for (std::uint64_t seed = 0; seed < 400; ++seed) text += mutated_row(seed);
+  const Validation validation = validate(parse_measurements(text, "t.csv"), "t.csv");
+  EXPECT_EQ(validation.measurements.rows, 400);
+  for (std::size_t i = 0; i < validation.predictions.size(); ++i) {
+    const Prediction& prediction = validation.predictions[i];
+    const Measurement& row = validation.measurements.list[i];
+    if (row.seconds) {
+      EXPECT_GT(prediction.uncalibrated, 0) << row.id;
+      EXPECT_TRUE(std::isfinite(prediction.calibrated)) << row.id;
+    }
+    if (row.fits) {
+      EXPECT_GT(prediction.needed, 0) << row.id;
+    }
+  }
+}
+
 TEST(Calibration, MovesConstantsTowardsTheRows) {
   Measurements made = data("vtrain.csv");
   for (Measurement& row : made.list) *row.seconds *= 1.2;
   const std::vector<Calibration> fits = calibrate(made);
   ASSERT_EQ(fits.size(), 1U);
   EXPECT_EQ(fits.front().architecture, "Ampere");
-  EXPECT_EQ(fits.front().runtime, "megatron");
+  EXPECT_EQ(fits.front().runtime, "deepspeed");
   EXPECT_EQ(fits.front().rows, 12U);
   EXPECT_LT(fits.front().error_after, fits.front().error_before);
   ASSERT_EQ(fits.front().before.list.size(), fits.front().after.list.size());
