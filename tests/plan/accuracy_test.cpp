@@ -162,14 +162,21 @@ TEST(CalibrationRows, AThirdAtMostTwelve) {
   }
 }
 
-TEST(CalibrationRows, SpreadAndBlindToWhatWasMeasured) {
-  auto list = cluster_of(16);  // a grid of 4 x 4
+TEST(CalibrationRows, BlindToWhatWasMeasured) {
+  auto list = cluster_of(16);
   const std::vector<std::size_t> chosen = calibration_rows(list, all_of(list));
   for (std::size_t i = 0; i < list.size(); ++i) list[i].seconds = 1.0 + static_cast<double>(i * i % 7);
   EXPECT_EQ(calibration_rows(list, all_of(list)), chosen);
-  // Farthest first: behind the central row come the four corners.
-  EXPECT_THAT(chosen,
-              testing::IsSupersetOf({std::size_t{0}, std::size_t{3}, std::size_t{12}, std::size_t{15}}));
+}
+
+TEST(CalibrationRows, StandForTheOthers) {
+  // Three kinds of rows, told apart by tp, in runs of different length: one of each is chosen first.
+  auto list = cluster_of(11);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    list[i].candidate.micro = 1;
+    list[i].candidate.mesh.tp = i < 6 ? 1 : i < 9 ? 8 : 64;
+  }
+  EXPECT_THAT(calibration_rows(list, all_of(list)), ElementsAre(0, 6, 9));
 }
 
 TEST(Limits, ReadAndHeld) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "ndmesh/base/error.h"
@@ -46,15 +47,40 @@ Features features_of(const Measurement& row) {
 double distance(const Features& a, const Features& b) {
   double sum = 0;
   for (std::size_t i = 0; i < feature_count; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return sum;
+  return std::sqrt(sum);
 }
 
-Features mean(const std::vector<Features>& all) {
-  Features result{};
-  for (const Features& features : all) {
-    for (std::size_t i = 0; i < feature_count; ++i)
-      result[i] += features[i] / static_cast<double>(all.size());
+/// Chooses `wanted` of the points one by one, each time the one that brings all points nearest to a chosen one: greedy k-medoids.
+std::vector<std::size_t> medoids(const std::vector<Features>& points, std::size_t wanted) {
+  std::vector<double> apart(points.size(), std::numeric_limits<double>::max());  // from the nearest chosen
+  std::vector<std::size_t> chosen;
+  while (chosen.size() < wanted) {
+    std::size_t best = points.size();
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t candidate = 0; candidate < points.size(); ++candidate) {
+      if (std::find(chosen.begin(), chosen.end(), candidate) != chosen.end()) continue;
+      double sum = 0;
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        sum += std::min(apart[i], distance(points[i], points[candidate]));
+      }
+      if (sum >= least) continue;
+      least = sum;
+      best = candidate;
+    }
+    chosen.push_back(best);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      apart[i] = std::min(apart[i], distance(points[i], points[best]));
+    }
   }
+  return chosen;
+}
+
+/// Evenly spaced rows of a cluster too large to compare each with each.
+std::vector<std::size_t> thinned(const std::vector<std::size_t>& rows) {
+  constexpr std::size_t most = 1000;
+  if (rows.size() <= most) return rows;
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < most; ++i) result.push_back(rows[i * rows.size() / most]);
   return result;
 }
 
@@ -85,22 +111,11 @@ void check_times(Measurements& measurements) {
 std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
                                           const std::vector<std::size_t>& rows) {
   const std::size_t wanted = std::min(most_calibration_rows, rows.size() / rows_for_each_fitted);
+  const std::vector<std::size_t> compared = thinned(rows);
   std::vector<Features> features;
-  for (const std::size_t row : rows) features.push_back(features_of(list[row]));
-  const Features centre = mean(features);
-  std::vector<double> apart;  // from the nearest that was chosen
-  for (const Features& row : features) apart.push_back(-distance(row, centre));
+  for (const std::size_t row : compared) features.push_back(features_of(list[row]));
   std::vector<std::size_t> chosen;
-  while (chosen.size() < wanted) {
-    const auto next = static_cast<std::size_t>(std::max_element(apart.begin(), apart.end()) - apart.begin());
-    const bool first = chosen.empty();
-    chosen.push_back(rows[next]);
-    for (std::size_t i = 0; i < apart.size(); ++i) {
-      const double to_next = distance(features[i], features[next]);
-      apart[i] = first ? to_next : std::min(apart[i], to_next);
-    }
-    apart[next] = -1;  // never again, even where all others are alike
-  }
+  for (const std::size_t i : medoids(features, wanted)) chosen.push_back(compared[i]);
   std::sort(chosen.begin(), chosen.end());
   return chosen;
 }

@@ -11,10 +11,10 @@ namespace ndmesh::plan {
 /// Most rows of one cluster that its constants are fitted to.
 inline constexpr std::size_t most_calibration_rows = 12;
 
-/// Which of `rows` (indices into `list`, of one cluster, each with a time) the constants are fitted to, by a fixed rule that
-/// never looks at a measured time: at most a third of them and at most 12; the most central first, then always the
-/// one that differs most from those chosen, in mesh, batch, model, precision and recompute (farthest-first traversal,
-/// Gonzalez 1985). Ascending.
+/// Which of `rows` (indices into `list`, of one cluster, each with a time) the constants are fitted to, by a fixed rule
+/// that never looks at a measured time: at most a third of them and at most 12, those that stand for the others best: each
+/// next one brings all rows nearest to a chosen one, in mesh, batch, model, precision and recompute (greedy k-medoids).
+/// Ascending.
 std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
                                           const std::vector<std::size_t>& rows);
 
