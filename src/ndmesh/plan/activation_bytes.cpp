@@ -16,20 +16,16 @@ BlockActivations block(const Problem& problem, const MicroBatch& micro, Selectiv
           .backward = backward_bytes(problem, micro, moe)};
 }
 
-/// Blocks that are recomputed of `blocks`, when one recomputed block frees `freed` of `bytes`.
+std::int64_t in_flight_bytes(std::int64_t micro_batch, std::int64_t chunk_micro_batches,
+                             std::int64_t chunks) {
+  const std::int64_t bytes = micro_batch * chunk_micro_batches;
+  return chunks == 1 ? bytes : bytes / chunks;
+}
+
+/// Blocks that `every` and `budget` recompute of `blocks` with `bytes` in all, of which one block frees `freed`.
 std::int64_t recomputed_blocks(const job::Recompute& recompute, std::int64_t blocks, std::int64_t bytes,
                                std::int64_t freed) {
-  switch (recompute.policy) {
-    case Policy::none:
-    case Policy::selective:
-      return 0;
-    case Policy::full:
-      return blocks;
-    case Policy::every:
-      return (blocks + recompute.layers - 1) / recompute.layers;
-    case Policy::budget:
-      break;
-  }
+  if (recompute.policy == Policy::every) return (blocks + recompute.layers - 1) / recompute.layers;
   const std::int64_t excess = std::max<std::int64_t>(0, bytes - recompute.bytes);
   return freed > 0 ? std::min(blocks, (excess + freed - 1) / freed) : blocks;
 }
@@ -68,14 +64,18 @@ KeptActivations kept_on(const UnitCounts& counts, const Activations& activations
     backward = std::max(backward, block.backward);
     whole = std::max(whole, block.whole);
   }
-  const std::int64_t in_flight = kept * chunk_micro_batches / chunks;
-  const std::int64_t freed_by_all =
-      std::max<std::int64_t>(0, kept - blocks * activations.boundary) * chunk_micro_batches / chunks;
+  if (recompute.policy == Policy::none || recompute.policy == Policy::selective) {
+    return {in_flight_bytes(kept, chunk_micro_batches, chunks), backward};
+  }
+  const std::int64_t least = std::min(kept, blocks * activations.boundary);
+  const std::int64_t in_flight = in_flight_bytes(kept, chunk_micro_batches, chunks);
+  const std::int64_t freed_by_all = in_flight - in_flight_bytes(least, chunk_micro_batches, chunks);
+  const std::int64_t again = whole - activations.boundary;
+  if (recompute.policy == Policy::full) return {in_flight - freed_by_all, backward + again};
   const std::int64_t freed = blocks > 0 ? freed_by_all / blocks : 0;
   const std::int64_t recomputed = recomputed_blocks(recompute, blocks, in_flight, freed);
-  if (recomputed == 0) return {in_flight, backward, 0};
-  const std::int64_t rest = recomputed == blocks ? in_flight - freed_by_all : in_flight - recomputed * freed;
-  return {rest, backward + whole - activations.boundary, recomputed};
+  if (recomputed == 0) return {in_flight, backward};
+  return {in_flight - (recomputed == blocks ? freed_by_all : recomputed * freed), backward + again};
 }
 
 }  // namespace ndmesh::plan

@@ -70,20 +70,24 @@ class MemoryModel::State {
     return worst;
   }
 
-  /// States, what one chunk of one micro-batch keeps, and on the last stage the logits. A budget may
+  /// Of the first and the last stage: states, what one chunk of one micro-batch keeps, and the logits. A budget may
   /// recompute everything.
-  std::int64_t least_bytes(const Candidate& candidate, std::int64_t stage) {
-    const Tables tables = tables_of(candidate, 0);
-    const StageUnits units = units_of(schedule_shape(problem_, candidate), stage, 1);
-    std::int64_t bytes = outside(candidate);
-    for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
-      bytes += units.counts[kind] * tables.bytes[kind].states();
-    }
+  std::int64_t least_bytes(const Candidate& candidate) {
+    const schedule::Shape shape = schedule_shape(problem_, candidate);
+    const ModelBytes& bytes = model_bytes(candidate, 0);
+    const Activations& activations = activations_for(candidate);
     job::Recompute recompute = candidate.recompute;
     if (recompute.policy == job::Recompute::Policy::budget) recompute.bytes = 0;
-    const KeptActivations kept =
-        kept_on(units.counts, tables.activations, recompute, units.chunk_micro_batches, units.chunks);
-    return bytes + kept.bytes + (units.count(UnitKind::last) > 0 ? tables.activations.logits : 0);
+    const auto least = [&](std::int64_t stage) {
+      const StageUnits units = units_of(shape, stage, 1);
+      std::int64_t sum = kept_on(units.counts, activations, recompute, 1, shape.chunks).bytes;
+      for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
+        sum += units.counts[kind] * bytes[kind].states();
+      }
+      return sum + (units.count(UnitKind::last) > 0 ? activations.logits : 0);
+    };
+    const std::int64_t first = least(0);
+    return outside(candidate) + (shape.ranks == 1 ? first : std::max(first, least(shape.ranks - 1)));
   }
 
  private:
@@ -95,24 +99,34 @@ class MemoryModel::State {
   };
 
   Tables tables_of(const Candidate& candidate, std::int64_t shard_index) {
+    return {parts_for(candidate), model_bytes(candidate, shard_index), activations_for(candidate)};
+  }
+
+  const Parts& parts_for(const Candidate& candidate) {
+    const mesh::MeshSizes& mesh = candidate.mesh;
+    return parts_.get({mesh.tp, mesh.ep, mesh.etp, mesh.pp > 1 ? 1 : 0},
+                      [&] { return parts_of(problem_, mesh); });
+  }
+
+  const ModelBytes& model_bytes(const Candidate& candidate, std::int64_t shard_index) {
     const mesh::MeshSizes& mesh = candidate.mesh;
     Sharing sharing = sharing_of(candidate);
     sharing.index = shard_index;
-    const std::int64_t ends_apart = mesh.pp > 1 ? 1 : 0;
-    const Parts& parts =
-        parts_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart}, [&] { return parts_of(problem_, mesh); });
-    const ModelBytes& bytes =
-        bytes_.get({mesh.tp, mesh.ep, mesh.etp, ends_apart, sharing.ranks, sharing.expert_ranks,
-                    sharing.index, sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
-                   [&] { return bytes_of(problem_, parts, sharing); });
+    const std::int64_t expert_cut = problem_.model.experts ? sharing.expert_ranks : 1;
+    return bytes_.get({mesh.tp, mesh.ep, mesh.etp, mesh.pp > 1 ? 1 : 0, sharing.ranks, expert_cut,
+                       sharing.index, sharing.zero * 4 + static_cast<std::int64_t>(sharing.offload)},
+                      [&] { return bytes_of(problem_, parts_for(candidate), sharing); });
+  }
+
+  const Activations& activations_for(const Candidate& candidate) {
+    const mesh::MeshSizes& mesh = candidate.mesh;
     const bool selective = candidate.recompute.policy == job::Recompute::Policy::selective;
     const std::int64_t batches =
         problem_.profile.memory.inputs_of_step ? micro_batches(problem_, candidate) : 0;
-    const Activations& activations = activations_.get(
+    return activations_.get(
         {mesh.tp, mesh.cp, mesh.etp, candidate.micro, batches,
          static_cast<std::int64_t>(candidate.sequence_parallel) * 2 + static_cast<std::int64_t>(selective)},
-        [&] { return activations_of(problem_, candidate, parts.vocab); });
-    return {parts, bytes, activations};
+        [&] { return activations_of(problem_, candidate, parts_for(candidate).vocab); });
   }
 
   Moments moments_of(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
@@ -188,9 +202,7 @@ StageBudget MemoryModel::worst(const Candidate& candidate) const {
 }
 
 std::int64_t MemoryModel::least_bytes(const Candidate& candidate) const {
-  const std::int64_t first = state_->least_bytes(candidate, 0);
-  if (candidate.mesh.pp == 1) return first;
-  return std::max(first, state_->least_bytes(candidate, candidate.mesh.pp - 1));
+  return state_->least_bytes(candidate);
 }
 
 std::int64_t allowed_bytes(const Problem& problem) {
