@@ -22,7 +22,8 @@ std::int64_t in_flight_bytes(std::int64_t micro_batch, std::int64_t chunk_micro_
   return chunks == 1 ? bytes : bytes / chunks;
 }
 
-/// Blocks that `every` and `budget` recompute of `blocks` with `bytes` in all, of which one block frees `freed`.
+/// Blocks that `every` and `budget` recompute of `blocks` with `bytes` in all, of which one block frees
+/// `freed`.
 std::int64_t recomputed_blocks(const job::Recompute& recompute, std::int64_t blocks, std::int64_t bytes,
                                std::int64_t freed) {
   if (recompute.policy == Policy::every) return (blocks + recompute.layers - 1) / recompute.layers;

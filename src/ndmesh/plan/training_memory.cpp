@@ -70,8 +70,8 @@ class MemoryModel::State {
     return worst;
   }
 
-  /// Of the first and the last stage: states, what one chunk of one micro-batch keeps, and the logits. A budget may
-  /// recompute everything.
+  /// Of the first and the last stage: states, what one chunk of one micro-batch keeps, and the logits. A
+  /// budget may recompute everything.
   std::int64_t least_bytes(const Candidate& candidate) {
     const schedule::Shape shape = schedule_shape(problem_, candidate);
     const ModelBytes& bytes = model_bytes(candidate, 0);
