@@ -13,8 +13,9 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Of every three timed rows of a cluster one may be fitted to; the others are scored.
-constexpr std::size_t rows_for_each_fitted = 3;
+/// Of every two timed rows of a cluster one may be fitted to; the others are scored. One alone is no calibration.
+constexpr std::size_t rows_for_each_fitted = 2;
+constexpr std::size_t least_fitted = 2;
 
 constexpr std::size_t feature_count = 16;
 /// What tells runs apart, in doublings where it is a size. A yes or no counts as much as two doublings.
@@ -111,6 +112,7 @@ void check_times(Measurements& measurements) {
 std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
                                           const std::vector<std::size_t>& rows) {
   const std::size_t wanted = std::min(most_calibration_rows, rows.size() / rows_for_each_fitted);
+  if (wanted < least_fitted) return {};
   const std::vector<std::size_t> compared = thinned(rows);
   std::vector<Features> features;
   for (const std::size_t row : compared) features.push_back(features_of(list[row]));

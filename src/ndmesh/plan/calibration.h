@@ -12,9 +12,9 @@ namespace ndmesh::plan {
 inline constexpr std::size_t most_calibration_rows = 12;
 
 /// Which of `rows` (indices into `list`, of one cluster, each with a time) the constants are fitted to, by a fixed rule
-/// that never looks at a measured time: at most a third of them and at most 12, those that stand for the others best: each
-/// next one brings all rows nearest to a chosen one, in mesh, batch, model, precision and recompute (greedy k-medoids).
-/// Ascending.
+/// that never looks at a measured time: at most half of them and at most 12, none of fewer than four; those that stand
+/// for the others best: each next one brings all rows nearest to a chosen one, in mesh, batch, model, precision and
+/// recompute (greedy k-medoids). Ascending.
 std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
                                           const std::vector<std::size_t>& rows);
 

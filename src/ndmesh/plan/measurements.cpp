@@ -21,6 +21,7 @@ namespace ndmesh::plan {
 namespace {
 
 constexpr std::int64_t most_file_bytes = std::int64_t{64} * 1024 * 1024;
+constexpr CsvLimits table_limits = {.records = 100'000};
 
 constexpr std::array training_columns = {"id", "layers", "hidden", "seq_len", "gpu", "gpus", "global_batch"};
 
@@ -136,7 +137,7 @@ void add_row(const MeasuredRow& row, Measurements& all) {
 }  // namespace
 
 Measurements parse_measurements(std::string_view text, const std::string& source) {
-  const CsvTable table = parse_csv(text, source);
+  const CsvTable table = parse_csv(text, source, table_limits);
   if (is_vtrain_table(table)) return vtrain_measurements(table);
   Problems problems;
   for (const char* const column : training_columns) {
