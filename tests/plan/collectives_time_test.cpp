@@ -46,6 +46,14 @@ TEST(CollectiveTime, GatherAndScatterMoveHalfOfAReduction) {
   EXPECT_DOUBLE_EQ(collectives.send(group, 8e9), 0.08);
 }
 
+TEST(CollectiveTime, BroadcastsInTurnPayTheWayOnceForEachRank) {
+  cluster::Cluster cluster = two_levels(1, 8, 100e9, 0);
+  cluster.levels[0].latency = 1e-6;
+  const Collectives collectives(cluster, ideal(cluster));
+  const GroupCost group = collectives.group({{.size = 8}});
+  EXPECT_NEAR(collectives.broadcasts(group, 8e9), 0.08 + 8 * 3 * 3e-6, 1e-9);
+}
+
 // Of 16 ranks in two nodes, 8 of 16 parts cross a node's boundary.
 TEST(CollectiveTime, AllToAllIsBoundByTheSlowerOfItsLevels) {
   const cluster::Cluster cluster = two_levels(2, 8, 400e9, 25e9);

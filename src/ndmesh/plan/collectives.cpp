@@ -104,6 +104,13 @@ double Collectives::all_gather(const GroupCost& group, double bytes) const {
          ring_seconds(group, 1, (group.ranks - 1) / group.ranks * bytes, group.ring_bandwidth);
 }
 
+double Collectives::broadcasts(const GroupCost& group, double bytes) const {
+  if (group.ranks <= 1) {
+    return 0;
+  }
+  return group.ranks * (base_seconds_ + whole.hop * group.tree_seconds) + bytes / group.ring_bandwidth;
+}
+
 double Collectives::all_to_all(const GroupCost& group, double bytes) const {
   if (group.ranks <= 1) {
     return 0;

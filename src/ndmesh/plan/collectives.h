@@ -48,6 +48,8 @@ class Collectives {
   /// `bytes` of the whole (gathered) tensor; (n - 1) / n of them pass each rank.
   double all_gather(const GroupCost& group, double bytes) const;
   double reduce_scatter(const GroupCost& group, double bytes) const { return all_gather(group, bytes); }
+  /// The same result as all_gather by a broadcast from each rank in turn: n times the way down a tree.
+  double broadcasts(const GroupCost& group, double bytes) const;
   /// `bytes` that one rank holds, 1 / n of them for each.
   double all_to_all(const GroupCost& group, double bytes) const;
   /// Tokens to the ranks of their experts: `bytes` of the tokens of one rank, each for `copies` experts. A copy goes to

@@ -68,7 +68,11 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
     time.gather_backward = hide(candidate.reshard ? gathered : 0, parts, backward, profile.prefetch);
     window = std::max(0.0, window - time.gather_backward.hidden);
   } else {
-    time.gather_updated = hide(gathered, parts, forward, profile.overlap_parameters);
+    const auto turns = [&](const GroupCost& group, double bytes) {
+      return collectives.broadcasts(group, bytes);
+    };
+    const double updated = profile.broadcasts_updates ? by_units(work, groups, element, turns) : gathered;
+    time.gather_updated = hide(updated, parts, forward, profile.overlap_parameters);
   }
   const bool each = candidate.zero >= 2 && profile.reduce_each_micro_batch;
   Shown& reduced = each ? time.reduce_each : time.reduce_last;

@@ -35,6 +35,14 @@ TimeProfile megatron_deepspeed() {
 TimeProfile aleph_alpha() {
   TimeProfile profile = megatron_deepspeed();
   profile.elementwise_passes = 2.5;
+  profile.loss_bytes = 60;
+  return profile;
+}
+
+/// InternEvo: DeepSpeed's ways with fused kernels; the owners of updated parameters send them in turn.
+TimeProfile internevo() {
+  TimeProfile profile = time_profile("deepspeed");
+  profile.broadcasts_updates = true;
   return profile;
 }
 
@@ -74,12 +82,13 @@ struct GroupProfile {
   std::string_view group;  ///< its name begins so
   TimeProfile (*make)();
 };
-constexpr std::array<GroupProfile, 10> groups = {{{"sc21", early_megatron},
+constexpr std::array<GroupProfile, 11> groups = {{{"sc21", early_megatron},
                                                   {"korthikanti", early_megatron},
                                                   {"nemo-launcher", early_megatron},
                                                   {"megascale", early_megatron},
                                                   {"bloom", megatron_deepspeed},
                                                   {"aleph-alpha", aleph_alpha},
+                                                  {"internevo", internevo},
                                                   {"zero-bubble", early_megatron},
                                                   {"llmq", llmq},
                                                   {"simumax", simumax},

@@ -33,9 +33,11 @@ struct TimeProfile {
   bool gradient_accumulation_fused = true;  ///< the weight-gradient product adds into the gradient itself
   std::int64_t gradient_bytes = 4;          ///< of one gradient element on the wire
 
-  bool overlap_gradients = true;        ///< reduction over the data axes runs under the last backward
-  bool overlap_parameters = true;       ///< zero 1, 2: updated parameters are gathered under the next forward
-  bool prefetch = true;                 ///< zero 3: a unit is gathered while the one before it computes
+  bool overlap_gradients = true;   ///< reduction over the data axes runs under the last backward
+  bool overlap_parameters = true;  ///< zero 1, 2: updated parameters are gathered under the next forward
+  bool broadcasts_updates =
+      false;             ///< zero 1, 2: each owner in turn broadcasts its part, instead of one all-gather
+  bool prefetch = true;  ///< zero 3: a unit is gathered while the one before it computes
   bool overlap_tensor = false;          ///< tp collectives are cut and pipelined with their products
   bool overlap_tensor_backward = true;  ///< tp reductions of backward run under weight-gradient products
   bool overlap_experts = false;         ///< all-to-all of one micro-batch under the compute of another
