@@ -49,7 +49,7 @@ TEST(Usage, UnknownCommandsAndOptionsNameTheNearest) {
 }
 
 TEST(Usage, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"plan", "dryrun", "bench", "scale", "tokenize", "convert", "import", "export",
+  for (const char* command : {"dryrun", "bench", "scale", "tokenize", "convert", "import", "export",
                               "serve", "load", "report"}) {
     expect_refused({command, "x"}, {std::string("ndmesh ") + command + " is not built"});
   }

@@ -19,6 +19,7 @@ struct Chosen {
 
 // Each function adds commands to `app`. `app` and `chosen` outlive the actions; a command keeps its own
 // options alive by what its callback captures.
+void register_plan(CLI::App& app, Chosen& chosen);
 void register_validate(CLI::App& app, Chosen& chosen);
 void register_calibrate(CLI::App& app, Chosen& chosen);
 void register_inspect(CLI::App& app, Chosen& chosen);

@@ -16,6 +16,7 @@ void register_commands(CLI::App& app, cli::Chosen& chosen) {
 #ifdef NDMESH_RUNTIME
   cli::register_runtime_commands(app, chosen);
 #endif
+  cli::register_plan(app, chosen);
   cli::register_validate(app, chosen);
   cli::register_calibrate(app, chosen);
   cli::register_inspect(app, chosen);

@@ -2,6 +2,7 @@
 
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
+#include "ndmesh/job/names.h"
 
 namespace ndmesh::job {
 namespace {
@@ -11,22 +12,6 @@ using Policy = Recompute::Policy;
 constexpr IntegerRange block_counts = {1, 100'000};
 constexpr IntegerRange byte_counts = {0, INT64_MAX};
 const char* const policies = "none, selective, full, {every: n}, {budget: bytes}";
-
-std::string recompute_yaml(const Recompute& recompute) {
-  switch (recompute.policy) {
-    case Policy::none:
-      return "none";
-    case Policy::selective:
-      return "selective";
-    case Policy::full:
-      return "full";
-    case Policy::every:
-      return fmt::format("{{every: {}}}", recompute.layers);
-    case Policy::budget:
-      return fmt::format("{{budget: {}}}", recompute.bytes);
-  }
-  throw RequestError("a job holds a value that has no name");
-}
 
 Recompute recompute_of(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::map) {
@@ -54,8 +39,17 @@ Field recompute_field() {
       "What backward computes again instead of keeping it: selective, what is cheap for the bytes it frees; "
       "full, all but each block's input; every, full for every n-th block; budget, as many blocks as it "
       "takes to keep at most so many bytes of activations",
-      [](const Job& job) { return recompute_yaml(job.recompute); },
+      [](const Job& job) { return yaml_of(job.recompute); },
       [](Job& job, const YamlNode& node) { job.recompute = recompute_of(node); }};
+}
+
+template <typename Value>
+Choices<Value> choices_of(std::initializer_list<Value> values) {
+  Choices<Value> choices;
+  for (const Value value : values) {
+    choices.emplace_back(name_of(value), value);
+  }
+  return choices;
 }
 
 std::vector<Field> sharding() {
@@ -72,35 +66,26 @@ std::vector<Field> sharding() {
       integer("shard.prefetch", {0, 1024}, "Units gathered ahead of the one that computes",
               at(&Job::shard, &ShardSection::prefetch)),
       choice<Offload>(
-          "shard.offload",
-          {{"none", Offload::none}, {"optimizer", Offload::optimizer}, {"all", Offload::all}},
+          "shard.offload", choices_of({Offload::none, Offload::optimizer, Offload::all}),
           "What lives in host memory: optimizer state and its update, or parameters and gradients too",
           at(&Job::shard, &ShardSection::offload)),
   };
 }
 
-Choices<schedule::Kind> schedule_choices() {
-  Choices<schedule::Kind> choices;
-  for (const auto kind : {schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
-                          schedule::Kind::zb_h1, schedule::Kind::zb_v}) {
-    choices.emplace_back(schedule::name_of(kind), kind);
-  }
-  return choices;
-}
-
 std::vector<Field> axes() {
   return {
-      choice<schedule::Kind>("pipeline.schedule", schedule_choices(),
-                             "Order of the micro-batches; means nothing while mesh.pp_size is 1",
-                             at(&Job::pipeline, &PipelineSection::schedule)),
+      choice<schedule::Kind>(
+          "pipeline.schedule",
+          choices_of({schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
+                      schedule::Kind::zb_h1, schedule::Kind::zb_v}),
+          "Order of the micro-batches; means nothing while mesh.pp_size is 1",
+          at(&Job::pipeline, &PipelineSection::schedule)),
       integer("pipeline.chunks", {1, 1024},
               "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1",
               at(&Job::pipeline, &PipelineSection::chunks)),
       choice<ContextKind>("context.kind",
-                          {{"ring", ContextKind::ring},
-                           {"allgather", ContextKind::allgather},
-                           {"alltoall", ContextKind::alltoall},
-                           {"hierarchical", ContextKind::hierarchical}},
+                          choices_of({ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
+                                      ContextKind::hierarchical}),
                           "How ranks exchange keys and values; means nothing while mesh.cp_size is 1",
                           at(&Job::context, &ContextSection::kind)),
       neutral("expert.placement", "folded", "Whether expert axes regroup the ranks of the dense axes",

@@ -6,6 +6,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
+#include "ndmesh/job/names.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -16,26 +17,6 @@ using Policy = job::Recompute::Policy;
 template <typename Value>
 bool contains(const std::vector<Value>& list, Value value) {
   return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-std::string_view name_of(Policy policy) {
-  constexpr std::string_view names[] = {"none", "selective", "full", "every", "budget"};
-  return names[static_cast<std::size_t>(policy)];
-}
-
-std::string_view name_of(job::Offload offload) {
-  constexpr std::string_view names[] = {"none", "optimizer", "all"};
-  return names[static_cast<std::size_t>(offload)];
-}
-
-std::string_view name_of(job::ContextKind kind) {
-  constexpr std::string_view names[] = {"ring", "allgather", "alltoall", "hierarchical"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-std::string_view name_of(job::OptimizerName name) {
-  constexpr std::string_view names[] = {"adamw", "sgd", "muon"};
-  return names[static_cast<std::size_t>(name)];
 }
 
 /// What is held against what the target runtime has.
@@ -50,16 +31,16 @@ class SupportCheck {
             [](schedule::Kind kind) { return schedule::name_of(kind); });
     }
     if (held_.recompute) {
-      check("recompute.policy", held_.recompute->policy, support_.recompute, name_of(held_.recompute->policy),
-            [](Policy policy) { return name_of(policy); });
+      check("recompute.policy", held_.recompute->policy, support_.recompute, job::name_of(held_.recompute->policy),
+            [](Policy policy) { return job::name_of(policy); });
     }
-    check("shard.offload", held_.offload, support_.offload, name_of(held_.offload),
-          [](job::Offload offload) { return name_of(offload); });
-    check("optimizer.name", problem_.optimizer, support_.optimizers, name_of(problem_.optimizer),
-          [](job::OptimizerName name) { return name_of(name); });
+    check("shard.offload", held_.offload, support_.offload, job::name_of(held_.offload),
+          [](job::Offload offload) { return job::name_of(offload); });
+    check("optimizer.name", problem_.optimizer, support_.optimizers, job::name_of(problem_.optimizer),
+          [](job::OptimizerName name) { return job::name_of(name); });
     if (held_.cp.value_or(1) > 1) {
-      check("context.kind", problem_.context, support_.contexts, name_of(problem_.context),
-            [](job::ContextKind kind) { return name_of(kind); });
+      check("context.kind", problem_.context, support_.contexts, job::name_of(problem_.context),
+            [](job::ContextKind kind) { return job::name_of(kind); });
     }
     check_flags();
   }

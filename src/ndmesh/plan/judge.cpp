@@ -35,6 +35,7 @@ Judge::Judge(const Problem& problem, const Constants& constants)
 Plan Judge::judge(const Candidate& candidate) const {
   Plan plan;
   plan.candidate = candidate;
+  plan.global_batch = problem_.global_batch;
   plan.worst = memory_.worst(candidate);
   plan.fits = plan.worst.reserved <= allowed_;
   plan.time = time_.step(candidate);

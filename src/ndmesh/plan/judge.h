@@ -17,6 +17,7 @@ struct AxisLevel {
 /// A judged candidate.
 struct Plan {
   Candidate candidate;
+  std::int64_t global_batch = 0;  ///< sequences of a step
   StageBudget worst;
   bool fits = false;
   StepTime time;

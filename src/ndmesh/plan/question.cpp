@@ -45,6 +45,9 @@ class Asking {
     if (job_.cluster.empty()) {
       assume(fmt::format("cluster is not given: planned for this machine, {} devices", p.cluster.devices()));
     }
+    for (const std::string& note : p.cluster.notes) {
+      assume(note);
+    }
     p.precision = {job_.dtype, job_.precision.fp8_products, job_.precision.bf16_states};
     if (!job_.is_given("precision.dtype") && p.cluster.device.bf16_flops > p.cluster.device.fp32_flops) {
       p.precision.compute = DType::bfloat16;

@@ -1,0 +1,152 @@
+#include "ndmesh/cli/plan_json.h"
+
+#include "ndmesh/job/names.h"
+
+namespace ndmesh::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using plan::Plan;
+
+Json mesh_json(const mesh::MeshSizes& sizes) {
+  Json json = Json::object();
+  for (const mesh::Axis axis : mesh::all_axes) {
+    json[std::string(name_of(axis))] = sizes.size(axis);
+  }
+  json["ep"] = sizes.ep;
+  json["etp"] = sizes.etp;
+  return json;
+}
+
+Json order_json(const mesh::AxisOrder& order) {
+  Json json = Json::array();
+  for (const mesh::Axis axis : order) {
+    json.push_back(name_of(axis));
+  }
+  return json;
+}
+
+Json recompute_json(const job::Recompute& recompute) {
+  using Policy = job::Recompute::Policy;
+  switch (recompute.policy) {
+    case Policy::every:
+      return {{"every", recompute.layers}};
+    case Policy::budget:
+      return {{"budget", recompute.bytes}};
+    default:
+      return name_of(recompute.policy);
+  }
+}
+
+/// The categories at the moment of the peak, and what is left free on purpose.
+Json memory_json(const plan::StageBudget& budget, std::int64_t headroom) {
+  MemoryBytes bytes = budget.at_peak;
+  bytes[MemoryCategory::headroom] = headroom;
+  Json json = Json::object();
+  for (std::size_t i = 0; i < memory_category_count; ++i) {
+    json[std::string(memory_category_names[i])] = bytes.by_category[i];
+  }
+  return json;
+}
+
+Json time_json(const plan::StepTime& time) {
+  return {{"compute", time.compute},     {"exposed", time.exposed}, {"bubble", time.bubble},
+          {"optimizer", time.optimizer}, {"input", time.input},     {"checkpoint", time.checkpoint},
+          {"other", time.other}};
+}
+
+Json exposed_json(const plan::StepTime& time) {
+  Json json = Json::object();
+  for (const plan::Exposed& entry : time.by_collective) {
+    json[entry.what] = {{"skew", 0.0}, {"transfer", entry.seconds}};
+  }
+  return json;
+}
+
+Json levels_json(const Plan& plan) {
+  Json json = Json::object();
+  for (const plan::AxisLevel& level : plan.levels) {
+    json[level.axis] = level.level;
+  }
+  return json;
+}
+
+Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
+  const plan::Candidate& c = plan.candidate;
+  const std::int64_t usable = answer.question.problem.cluster.usable_bytes;
+  const std::int64_t batch_ranks = c.mesh.dp_replicate * c.mesh.dp_shard;
+  return {{"mesh", mesh_json(c.mesh)},
+          {"order", order_json(c.order)},
+          {"global_batch", plan.global_batch},
+          {"micro", c.micro},
+          {"micro_batches", plan.global_batch / (c.micro * batch_ranks)},
+          {"schedule", schedule::name_of(c.schedule)},
+          {"chunks", c.chunks},
+          {"zero", c.zero},
+          {"reshard", c.reshard},
+          {"recompute", recompute_json(c.recompute)},
+          {"offload", name_of(c.offload)},
+          {"levels", levels_json(plan)},
+          {"worst_rank", plan.worst.rank},
+          {"worst_stage", plan.worst.stage},
+          {"memory", memory_json(plan.worst, usable - answer.allowed_bytes)},
+          {"reserved_bytes", plan.worst.reserved},
+          {"host_bytes", plan.worst.host_bytes},
+          {"usable_bytes", usable},
+          {"fits", plan.fits},
+          {"bubble", plan.time.bubble_share},
+          {"step_seconds", plan.time.seconds},
+          {"tokens_per_second", tokens_per_second(answer.question.problem, plan)},
+          {"tokens_per_second_per_device", plan.time.tokens_per_second_per_device},
+          {"mfu", plan.time.mfu > 0 ? Json(plan.time.mfu) : Json(nullptr)},
+          {"time", time_json(plan.time)},
+          {"exposed", exposed_json(plan.time)},
+          {"reasons", plan.reasons}};
+}
+
+Json baseline_json(const plan::TrainingAnswer& answer, const plan::Baseline& row) {
+  Json json = {{"name", row.name}, {"legal", row.plan.has_value()}};
+  if (!row.plan) {
+    json["fits"] = false;
+    json["reasons"] = row.broken;
+    return json;
+  }
+  json.update(plan_json(answer, *row.plan));
+  return json;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const plan::TrainingAnswer& answer, bool with_explanation) {
+  Json json = {{"task", "train"},
+               {"runtime", answer.question.problem.profile.name},
+               {"legal", answer.result.legal},
+               {"judged", answer.result.judged},
+               {"simulated", answer.result.simulated},
+               {"seconds", answer.result.seconds},
+               {"assumed", answer.question.assumed},
+               {"plans", Json::array()},
+               {"baselines", Json::array()},
+               {"warnings", Json::array()},
+               {"fixes", Json::array()}};
+  for (const Plan& plan : answer.result.plans) {
+    json["plans"].push_back(plan_json(answer, plan));
+  }
+  for (const plan::Baseline& row : answer.baselines) {
+    json["baselines"].push_back(baseline_json(answer, row));
+  }
+  for (const plan::Warning& warning : answer.warnings) {
+    json["warnings"].push_back({{"name", warning.name}, {"text", warning.text}});
+  }
+  for (const plan::Fix& fix : answer.fixes) {
+    Json entry = {{"change", fix.change}, {"devices", fix.devices}};
+    entry.update(plan_json(answer, fix.plan));
+    json["fixes"].push_back(std::move(entry));
+  }
+  if (with_explanation) {
+    json["explanation"] = explanation_of(answer);
+  }
+  return json;
+}
+
+}  // namespace ndmesh::cli

@@ -1,0 +1,171 @@
+#include "ndmesh/cli/plan_table.h"
+
+#include <fmt/format.h>
+
+#include "ndmesh/base/text.h"
+#include "ndmesh/base/units.h"
+#include "ndmesh/job/names.h"
+
+namespace ndmesh::cli {
+namespace {
+
+using plan::Plan;
+
+constexpr std::size_t line_width = 110;
+
+/// Words of `text` in lines, the later ones indented.
+void print_wrapped(const std::string& text, std::size_t indent) {
+  std::size_t column = 0;
+  for (const std::string& word : split(text, ' ')) {
+    if (column > indent && column + word.size() + 1 > line_width) {
+      fmt::print("\n{:{}}", "", indent);
+      column = indent;
+    } else if (column > 0) {
+      fmt::print(" ");
+      ++column;
+    }
+    fmt::print("{}", word);
+    column += word.size();
+  }
+  fmt::print("\n");
+}
+
+std::string gib(std::int64_t bytes) {
+  return fmt::format("{:.1f}", static_cast<double>(bytes) / (std::int64_t{1} << 30));
+}
+
+std::string percent(double part, double whole) {
+  return fmt::format("{:.1f}", 100 * part / whole);
+}
+
+void print_question(const plan::TrainingAnswer& answer) {
+  const plan::Problem& p = answer.question.problem;
+  fmt::print("{} of {} parameters on {} ({} devices), for {}\n", p.model.family,
+             grouped(p.model.parameter_count()), p.cluster.name, p.cluster.devices(), p.profile.name);
+  fmt::print("{} sequences of {} tokens a step, {}; {} GiB usable a device, {} after headroom\n",
+             p.global_batch, p.seq_len, name_of(p.precision.compute), gib(p.cluster.usable_bytes),
+             gib(answer.allowed_bytes));
+  for (const std::string& sentence : answer.question.assumed) {
+    print_wrapped("assumed: " + sentence, 2);
+  }
+  fmt::print("{} candidates judged in {}: {} legal, {} simulated\n\n", grouped(answer.result.judged),
+             duration(answer.result.seconds), grouped(answer.result.legal), grouped(answer.result.simulated));
+}
+
+constexpr std::string_view row_format =
+    "{:<44} {:>9} {:<14} {:>4} {:<12} {:>9} {:>10} {:>9} {:>6} {:>7} {:>6}\n";
+
+void print_header() {
+  fmt::print(fmt::runtime(row_format), "mesh", "micro", "schedule", "zero", "recompute", "GiB", "step",
+             "tok/s/dev", "MFU %", "expos %", "bubb %");
+}
+
+std::string schedule_text(const plan::Candidate& c) {
+  if (c.mesh.pp == 1) {
+    return "-";
+  }
+  return fmt::format("{}{}", schedule::name_of(c.schedule),
+                     c.chunks > 1 ? fmt::format(" x {}", c.chunks) : "");
+}
+
+void print_row(const std::string& name, const Plan& plan) {
+  const plan::Candidate& c = plan.candidate;
+  const std::int64_t count = plan.global_batch / (c.micro * c.mesh.dp_replicate * c.mesh.dp_shard);
+  fmt::print(fmt::runtime(row_format), name, fmt::format("{} x {}", c.micro, count), schedule_text(c),
+             fmt::format("{}{}", c.zero, c.zero == 3 && !c.reshard ? "k" : ""), job::yaml_of(c.recompute),
+             gib(plan.worst.reserved) + (plan.fits ? " " : "!"), duration(plan.time.seconds),
+             fmt::format("{:.0f}", plan.time.tokens_per_second_per_device),
+             plan.time.mfu > 0 ? fmt::format("{:.1f}", 100 * plan.time.mfu) : "-",
+             percent(plan.time.exposed, plan.time.seconds), percent(plan.time.bubble, plan.time.seconds));
+}
+
+void print_memory(const plan::TrainingAnswer& answer, const Plan& plan) {
+  fmt::print("memory of rank {} (stage {}), which holds most, GiB:", plan.worst.rank, plan.worst.stage);
+  for (std::size_t i = 0; i < memory_category_count; ++i) {
+    if (const std::int64_t bytes = plan.worst.at_peak.by_category[i]; bytes > 0) {
+      fmt::print("  {} {}", memory_category_names[i], gib(bytes));
+    }
+  }
+  fmt::print("\n  {} reserved of {} allowed", gib(plan.worst.reserved), gib(answer.allowed_bytes));
+  fmt::print("{}\n",
+             plan.worst.host_bytes > 0 ? fmt::format("; {} of host memory", gib(plan.worst.host_bytes)) : "");
+}
+
+void print_time(const Plan& plan) {
+  const plan::StepTime& t = plan.time;
+  fmt::print("step {}: compute {}, exposed {}, bubble {}, optimizer {}, input {}, checkpoint {}, other {}\n",
+             duration(t.seconds), duration(t.compute), duration(t.exposed), duration(t.bubble),
+             duration(t.optimizer), duration(t.input), duration(t.checkpoint), duration(t.other));
+  for (const plan::Exposed& entry : t.by_collective) {
+    fmt::print("  exposed {}: {}\n", entry.what, duration(entry.seconds));
+  }
+}
+
+void print_best(const plan::TrainingAnswer& answer) {
+  const Plan& best = answer.result.plans.front();
+  fmt::print("\n{}: {}\n", best.fits ? "best" : "nothing fits; the nearest", describe(best));
+  std::vector<std::string> order;
+  for (const mesh::Axis axis : best.candidate.order) {
+    if (best.candidate.mesh.size(axis) > 1) {
+      order.emplace_back(name_of(axis));
+    }
+  }
+  std::vector<std::string> levels;
+  for (const plan::AxisLevel& level : best.levels) {
+    levels.push_back(level.axis + " on " + level.level);
+  }
+  if (!order.empty()) {
+    fmt::print("ranks, fastest axis first: {}; {}\n", join(order), join(levels));
+  }
+  print_memory(answer, best);
+  print_time(best);
+  for (const std::string& reason : best.reasons) {
+    print_wrapped("- " + reason, 2);
+  }
+}
+
+void print_baselines(const plan::TrainingAnswer& answer) {
+  fmt::print("\nbaselines\n");
+  for (const plan::Baseline& row : answer.baselines) {
+    if (row.plan) {
+      print_row(fmt::format("{}: {}", row.name, row.plan->candidate.mesh.name()), *row.plan);
+    } else {
+      print_wrapped(fmt::format("{}: not legal: {}", row.name, row.broken.back()), 2);
+    }
+  }
+}
+
+void print_fixes(const plan::TrainingAnswer& answer) {
+  if (answer.fixes.empty()) {
+    return;
+  }
+  fmt::print("\nways to {}\n", answer.fits() ? "reach what is wanted" : "fit");
+  for (const plan::Fix& fix : answer.fixes) {
+    print_row(fix.change, fix.plan);
+    fmt::print("  {}\n", describe(fix.plan));
+  }
+}
+
+}  // namespace
+
+void print_answer(const plan::TrainingAnswer& answer, bool with_explanation) {
+  print_question(answer);
+  print_header();
+  for (const Plan& plan : answer.result.plans) {
+    print_row(plan.candidate.mesh.name(), plan);
+  }
+  print_best(answer);
+  print_baselines(answer);
+  for (const plan::Warning& warning : answer.warnings) {
+    print_wrapped(fmt::format("warning, {}: {}", warning.name, warning.text), 2);
+  }
+  print_fixes(answer);
+  if (with_explanation) {
+    for (const std::string& paragraph : explanation_of(answer)) {
+      fmt::print("\n");
+      print_wrapped(paragraph, 3);
+    }
+  }
+}
+
+}  // namespace ndmesh::cli

@@ -1,0 +1,44 @@
+#include "ndmesh/job/names.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace ndmesh::job {
+namespace {
+
+constexpr std::array<std::string_view, 3> offloads = {"none", "optimizer", "all"};
+constexpr std::array<std::string_view, 4> contexts = {"ring", "allgather", "alltoall", "hierarchical"};
+constexpr std::array<std::string_view, 3> optimizers = {"adamw", "sgd", "muon"};
+constexpr std::array<std::string_view, 5> policies = {"none", "selective", "full", "every", "budget"};
+
+}  // namespace
+
+std::string_view name_of(Offload offload) {
+  return offloads.at(static_cast<std::size_t>(offload));
+}
+
+std::string_view name_of(ContextKind kind) {
+  return contexts.at(static_cast<std::size_t>(kind));
+}
+
+std::string_view name_of(OptimizerName name) {
+  return optimizers.at(static_cast<std::size_t>(name));
+}
+
+std::string_view name_of(Recompute::Policy policy) {
+  return policies.at(static_cast<std::size_t>(policy));
+}
+
+std::string yaml_of(const Recompute& recompute) {
+  switch (recompute.policy) {
+    case Recompute::Policy::every:
+      return fmt::format("{{every: {}}}", recompute.layers);
+    case Recompute::Policy::budget:
+      return fmt::format("{{budget: {}}}", recompute.bytes);
+    default:
+      return std::string(name_of(recompute.policy));
+  }
+}
+
+}  // namespace ndmesh::job

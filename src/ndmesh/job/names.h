@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "ndmesh/job/job.h"
+
+/// Values of a job as they are written in it.
+namespace ndmesh::job {
+
+std::string_view name_of(Offload offload);
+std::string_view name_of(ContextKind kind);
+std::string_view name_of(OptimizerName name);
+std::string_view name_of(Recompute::Policy policy);
+/// "full", "{every: 2}".
+std::string yaml_of(const Recompute& recompute);
+
+}  // namespace ndmesh::job
