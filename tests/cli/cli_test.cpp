@@ -49,8 +49,8 @@ TEST(Usage, UnknownCommandsAndOptionsNameTheNearest) {
 }
 
 TEST(Usage, CommandsThatAreNotBuiltAreRefusedByName) {
-  for (const char* command : {"dryrun", "bench", "scale", "tokenize", "convert", "import", "export",
-                              "serve", "load", "report"}) {
+  for (const char* command :
+       {"dryrun", "bench", "scale", "tokenize", "convert", "import", "export", "serve", "load", "report"}) {
     expect_refused({command, "x"}, {std::string("ndmesh ") + command + " is not built"});
   }
   expect_refused({"inspect", "hang"}, {"ndmesh inspect hang is not built"});

@@ -4,7 +4,8 @@
 
 namespace ndmesh::cli {
 
-/// Prints an answer for people: what was asked, the ranked table, the best plan in full, baselines, warnings, fixes.
+/// Prints an answer for people: what was asked, the ranked table, the best plan in full, baselines, warnings,
+/// fixes.
 void print_answer(const plan::TrainingAnswer& answer, bool with_explanation);
 
 }  // namespace ndmesh::cli

@@ -76,8 +76,8 @@ Field texts(std::string key, std::string range, std::string help, Member member)
 template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
 
-/// Throws for what is none of `choices`; a name that is only planned is told from a typing error. `allowed` is
-/// what the message lists, where that is more than the names.
+/// Throws for what is none of `choices`; a name that is only planned is told from a typing error. `allowed`
+/// is what the message lists, where that is more than the names.
 template <typename Value>
 Value chosen(const YamlNode& node, const Choices<Value>& choices, const std::vector<std::string>& planned,
              const std::string& allowed = {}) {

@@ -155,9 +155,10 @@ struct Job {
   bool is_given(std::string_view key) const;
 };
 
-/// Reads a job file and lays overrides ("mesh.tp_size=2", "cluster=8xH100-SXM", "cluster.nodes=4") over it. Relative paths inside the file are
-/// relative to the working directory. Everything that is wrong comes in one RequestError: unknown keys (with
-/// the nearest), types, ranges, values of parts that are not built yet (named as such), keys given twice.
+/// Reads a job file and lays overrides ("mesh.tp_size=2", "cluster=8xH100-SXM", "cluster.nodes=4") over it.
+/// Relative paths inside the file are relative to the working directory. Everything that is wrong comes in
+/// one RequestError: unknown keys (with the nearest), types, ranges, values of parts that are not built yet
+/// (named as such), keys given twice.
 Job read_job(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 Job parse_job(const std::string& yaml, const std::string& source, const std::vector<std::string>& overrides);
 

@@ -4,7 +4,8 @@
 
 #include "ndmesh/mesh/rules.h"
 
-/// What the rules of rule_table.cpp say when they are broken: the offending numbers and the nearest legal values.
+/// What the rules of rule_table.cpp say when they are broken: the offending numbers and the nearest legal
+/// values.
 namespace ndmesh::mesh {
 
 /// KV heads of one tp rank.

@@ -7,8 +7,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Plans of different batches: those that fit first; of them those that are as fast as wanted, by step time; then the
-/// others by tokens/s.
+/// Plans of different batches: those that fit first; of them those that are as fast as wanted, by step time;
+/// then the others by tokens/s.
 class Objective {
  public:
   explicit Objective(const TrainingQuestion& question) : question_(question) {}

@@ -31,8 +31,8 @@ class SupportCheck {
             [](schedule::Kind kind) { return schedule::name_of(kind); });
     }
     if (held_.recompute) {
-      check("recompute.policy", held_.recompute->policy, support_.recompute, job::name_of(held_.recompute->policy),
-            [](Policy policy) { return job::name_of(policy); });
+      check("recompute.policy", held_.recompute->policy, support_.recompute,
+            job::name_of(held_.recompute->policy), [](Policy policy) { return job::name_of(policy); });
     }
     check("shard.offload", held_.offload, support_.offload, job::name_of(held_.offload),
           [](job::Offload offload) { return job::name_of(offload); });
@@ -97,8 +97,8 @@ bool holds_all_axes(const Held& held) {
                      [&](Axis axis) { return held.size(axis).has_value(); });
 }
 
-/// What can be asked of the rules before the open axes are known: an open axis counts as 1, which breaks no rule that
-/// another size would not break too, except those that are asked apart.
+/// What can be asked of the rules before the open axes are known: an open axis counts as 1, which breaks no
+/// rule that another size would not break too, except those that are asked apart.
 std::vector<mesh::RuleInput> questions(const Problem& problem, const Held& held) {
   mesh::RuleInput whole = rule_input(problem, held_sizes(held));
   whole.zero = held.zero;

@@ -24,12 +24,12 @@ struct Held {
 /// The rules' numbers of a problem on a mesh; micro, zero and chunks are left open.
 mesh::RuleInput rule_input(const Problem& problem, const mesh::MeshSizes& mesh);
 
-/// Every rule that what is held breaks by itself, whatever the rest will be: mesh rules, schedule, the target runtime's
-/// support. In the user's key names; empty when something may be legal.
+/// Every rule that what is held breaks by itself, whatever the rest will be: mesh rules, schedule, the target
+/// runtime's support. In the user's key names; empty when something may be legal.
 std::vector<std::string> broken_by(const Problem& problem, const Held& held);
 
-/// Why no candidate at all is legal, when nothing held is wrong by itself: the rules that the most natural completion
-/// breaks (the ranks that are left go to dp_shard).
+/// Why no candidate at all is legal, when nothing held is wrong by itself: the rules that the most natural
+/// completion breaks (the ranks that are left go to dp_shard).
 std::vector<std::string> nothing_legal(const Problem& problem, const Held& held);
 
 }  // namespace ndmesh::plan

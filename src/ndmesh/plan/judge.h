@@ -28,11 +28,12 @@ struct Plan {
 /// Where the groups of every used axis sit.
 std::vector<AxisLevel> levels_of(const cluster::Cluster& cluster, const Candidate& candidate);
 
-/// The order of plans: those that fit first, by step time, then by exposed communication; the others by the memory that
-/// they need; at last by mesh, so that no two are equal.
+/// The order of plans: those that fit first, by step time, then by exposed communication; the others by the
+/// memory that they need; at last by mesh, so that no two are equal.
 bool is_better(const Plan& a, const Plan& b);
 
-/// Judges candidates that have passed the rules, one by one. `problem` outlives it. Not shared between threads.
+/// Judges candidates that have passed the rules, one by one. `problem` outlives it. Not shared between
+/// threads.
 class Judge {
  public:
   Judge(const Problem& problem, const Constants& constants);

@@ -5,122 +5,159 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Visits the candidates of a mesh, in the first order, with the least that they need. A visit says whether that is little
-/// enough to be of interest. More sequences in a micro-batch never need less (a property of MemoryModel that is
-/// tested), so larger ones are left out once no recomputation helps.
-template <typename Visit>
-void each_budget(const MeshOptions& options, const MemoryModel& memory, Visit visit) {
+/// The choices behind a candidate of a mesh but for sharding and order, which TimeModel::least_seconds does
+/// not see.
+struct Choice {
+  double bound = 0;  ///< seconds
+  std::size_t staging = 0;
+  std::size_t micro = 0;
+  std::size_t recompute = 0;
+};
+
+Candidate candidate_of(const MeshOptions& options, const Choice& choice, const Sharding& sharding) {
+  const Staging& staging = options.staging[choice.staging];
   Candidate candidate;
   candidate.mesh = options.mesh;
   candidate.order = options.orders.front();
-  for (const Sharding& sharding : options.sharding) {
-    candidate.zero = sharding.zero;
-    candidate.reshard = sharding.reshard;
-    for (const Staging& staging : options.staging) {
-      candidate.schedule = staging.pipelining.kind;
-      candidate.chunks = staging.pipelining.chunks;
-      for (const std::int64_t micro : staging.micro) {
-        candidate.micro = micro;
-        bool is_of_interest = false;
-        for (const job::Recompute& recompute : options.recompute) {
-          candidate.recompute = recompute;
-          is_of_interest |= visit(candidate, memory.least_bytes(candidate));
-        }
-        if (!is_of_interest) {
-          break;
-        }
+  candidate.micro = staging.micro[choice.micro];
+  candidate.schedule = staging.pipelining.kind;
+  candidate.chunks = staging.pipelining.chunks;
+  candidate.recompute = options.recompute[choice.recompute];
+  candidate.zero = sharding.zero;
+  candidate.reshard = sharding.reshard;
+  return candidate;
+}
+
+template <typename Visit>
+void each_choice(const MeshOptions& options, Visit visit) {
+  Choice choice;
+  for (choice.staging = 0; choice.staging < options.staging.size(); ++choice.staging) {
+    for (choice.micro = 0; choice.micro < options.staging[choice.staging].micro.size(); ++choice.micro) {
+      for (choice.recompute = 0; choice.recompute < options.recompute.size(); ++choice.recompute) {
+        visit(choice);
       }
     }
   }
 }
 
-/// A candidate with what it cannot be better than.
-template <typename Bound>
-struct Bounded {
-  Bound bound;
-  Candidate candidate;
-};
+/// Which candidates of a mesh may fit. More sequences in a micro-batch never need less (a property of
+/// MemoryModel that is tested), so that one answer holds for many: the least micro-batch is asked first, and
+/// what does not fit rules out what is larger.
+class Fitting {
+ public:
+  Fitting(const MeshOptions& options, const MemoryModel& memory, std::int64_t allowed)
+      : options_(options),
+        memory_(memory),
+        allowed_(allowed),
+        too_large_(options.sharding.size() * options.staging.size() * options.recompute.size(), unknown) {}
 
-template <typename Bound>
-void sort_by_bound(std::vector<Bounded<Bound>>& list) {
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.bound < b.bound; });
-}
+  bool may_fit(const Choice& choice, std::size_t sharding) {
+    std::size_t& too_large =
+        too_large_[(sharding * options_.staging.size() + choice.staging) * options_.recompute.size() +
+                   choice.recompute];
+    if (too_large == unknown) {
+      Choice least = choice;
+      least.micro = 0;
+      too_large = exceeds(least, sharding) ? 0 : options_.staging[choice.staging].micro.size();
+    }
+    if (choice.micro >= too_large) {
+      return false;
+    }
+    if (choice.micro > 0 && exceeds(choice, sharding)) {
+      too_large = choice.micro;
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t unknown = std::numeric_limits<std::size_t>::max();
+
+  bool exceeds(const Choice& choice, std::size_t sharding) const {
+    return memory_.least_bytes(candidate_of(options_, choice, options_.sharding[sharding])) > allowed_;
+  }
+
+  const MeshOptions& options_;
+  const MemoryModel& memory_;
+  std::int64_t allowed_;
+  std::vector<std::size_t> too_large_;  ///< least index of a micro-batch that does not fit
+};
 
 }  // namespace
 
-MeshBounds MeshJudge::bounds(const MeshOptions& options) const {
-  MeshBounds bounds;
-  bounds.legal = options.count();
-  each_budget(options, judge_.memory(), [&](Candidate candidate, std::int64_t bytes) {
-    bounds.bytes = std::min(bounds.bytes, bytes);
-    if (bytes > judge_.allowed()) {
-      return false;
-    }
-    for (const mesh::AxisOrder& order : options.orders) {
-      candidate.order = order;
-      bounds.seconds = std::min(bounds.seconds, judge_.time().least_seconds(candidate));
-    }
-    return true;
+double MeshJudge::least_seconds(const MeshOptions& options) const {
+  double least = std::numeric_limits<double>::infinity();
+  if (options.sharding.empty()) {
+    return least;
+  }
+  each_choice(options, [&](const Choice& choice) {
+    least =
+        std::min(least, judge_.time().least_seconds(candidate_of(options, choice, options.sharding.back())));
   });
-  return bounds;
+  return least;
+}
+
+std::int64_t MeshJudge::least_bytes(const MeshOptions& options) const {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  each_choice(options, [&](const Choice& choice) {
+    for (const Sharding& sharding : options.sharding) {
+      if (choice.micro == 0) {  // larger ones never need less
+        least = std::min(least, judge_.memory().least_bytes(candidate_of(options, choice, sharding)));
+      }
+    }
+  });
+  return least;
 }
 
 std::optional<Plan> MeshJudge::fastest(const MeshOptions& options, double limit) {
-  std::vector<Bounded<double>> open;
-  each_budget(options, judge_.memory(), [&](Candidate candidate, std::int64_t bytes) {
-    if (bytes > judge_.allowed()) {
-      return false;
+  std::vector<Choice> open;
+  each_choice(options, [&](Choice choice) {
+    choice.bound = judge_.time().least_seconds(candidate_of(options, choice, options.sharding.back()));
+    if (choice.bound <= limit) {
+      open.push_back(choice);
     }
-    for (const mesh::AxisOrder& order : options.orders) {
-      candidate.order = order;
-      if (const double bound = judge_.time().least_seconds(candidate); bound <= limit) {
-        open.push_back({bound, candidate});
-      }
-    }
-    return true;
   });
-  sort_by_bound(open);
+  std::stable_sort(open.begin(), open.end(),
+                   [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+  Fitting fitting(options, judge_.memory(), judge_.allowed());
   std::optional<Plan> best;
-  for (const auto& [bound, candidate] : open) {
-    if (bound > limit) {
-      break;
-    }
-    if (judge_.memory().worst(candidate).reserved > judge_.allowed()) {
-      continue;
-    }
-    ++simulated_;
-    Plan plan = judge_.judge(candidate);
-    if (plan.time.seconds <= limit && (!best || is_better(plan, *best))) {
-      best = std::move(plan);
-      limit = best->time.seconds;
+  for (const Choice& choice : open) {
+    for (std::size_t sharding = 0; sharding < options.sharding.size() && choice.bound <= limit; ++sharding) {
+      Candidate candidate = candidate_of(options, choice, options.sharding[sharding]);
+      if (!fitting.may_fit(choice, sharding) ||
+          judge_.memory().worst(candidate).reserved > judge_.allowed()) {
+        continue;
+      }
+      for (const mesh::AxisOrder& order : options.orders) {
+        candidate.order = order;
+        ++simulated_;
+        Plan plan = judge_.judge(candidate);
+        if (plan.time.seconds <= limit && (!best || is_better(plan, *best))) {
+          best = std::move(plan);
+          limit = best->time.seconds;
+        }
+      }
     }
   }
   return best;
 }
 
-std::optional<Plan> MeshJudge::leanest(const MeshOptions& options, std::int64_t limit) {
-  std::vector<Bounded<std::int64_t>> open;
-  each_budget(options, judge_.memory(), [&](const Candidate& candidate, std::int64_t bytes) {
-    if (bytes <= limit) {
-      open.push_back({bytes, candidate});
-    }
-    return bytes <= limit;
-  });
-  sort_by_bound(open);
+std::optional<Plan> MeshJudge::leanest(const MeshOptions& options, std::int64_t limit) const {
+  Fitting fitting(options, judge_.memory(), limit);
   std::optional<Plan> best;
-  for (const auto& [bound, candidate] : open) {
-    if (bound > limit) {
-      break;
+  each_choice(options, [&](const Choice& choice) {
+    for (std::size_t sharding = 0; sharding < options.sharding.size(); ++sharding) {
+      const Candidate candidate = candidate_of(options, choice, options.sharding[sharding]);
+      if (!fitting.may_fit(choice, sharding) || judge_.memory().worst(candidate).reserved > limit) {
+        continue;
+      }
+      Plan plan = judge_.judge(candidate);
+      if (!best || is_better(plan, *best)) {
+        best = std::move(plan);
+        limit = best->worst.reserved;
+      }
     }
-    if (judge_.memory().worst(candidate).reserved > limit) {
-      continue;
-    }
-    Plan plan = judge_.judge(candidate);
-    if (!best || is_better(plan, *best)) {
-      best = std::move(plan);
-      limit = best->worst.reserved;
-    }
-  }
+  });
   return best;
 }
 

@@ -16,8 +16,8 @@ struct TrainingQuestion {
   std::vector<std::string> assumed;  ///< what the job left open and is no matter of search, one sentence each
 };
 
-/// `job` with its model and cluster as a question: keys that are given are held, those left out are searched (mesh,
-/// micro-batch, schedule, zero, recompute) or assumed. RequestError for an impossible wish.
+/// `job` with its model and cluster as a question: keys that are given are held, those left out are searched
+/// (mesh, micro-batch, schedule, zero, recompute) or assumed. RequestError for an impossible wish.
 TrainingQuestion training_question(const job::Job& job, const model::ModelSpec& model,
                                    const cluster::Cluster& cluster);
 

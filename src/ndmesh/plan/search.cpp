@@ -12,8 +12,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Meshes that are judged together: the limit stays as it is among them, so that the result does not depend on how
-/// many threads there are.
+/// Meshes that are judged together: the limit stays as it is among them, so that the result does not depend
+/// on how many threads there are.
 constexpr std::size_t together = 16;
 
 class Search {
@@ -27,7 +27,7 @@ class Search {
 
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
-    bound_meshes();
+    count_meshes();
     find_fastest();
     if (result_.plans.size() < top_) {
       find_leanest();
@@ -40,46 +40,52 @@ class Search {
   }
 
  private:
-  void bound_meshes() {
+  void count_meshes() {
     Space::Meshes meshes = space_.meshes();
     meshes_ = std::move(meshes.legal);
-    bounds_.resize(meshes_.size());
-    parallel_for(meshes_.size(), [&](std::size_t thread, std::size_t index) {
-      bounds_[index] = judges_[thread]->bounds(space_.options(meshes_[index]));
-    });
+    std::vector<std::int64_t> legal(meshes_.size());
+    parallel_for(meshes_.size(), [&](std::size_t, std::size_t mesh) { legal[mesh] = options(mesh).count(); });
+    result_.legal = std::accumulate(legal.begin(), legal.end(), std::int64_t{0});
     result_.judged = meshes.refused;
-    for (std::size_t index = 0; index < meshes_.size(); ++index) {
-      result_.judged += space_.count(meshes_[index]);
-      result_.legal += bounds_[index].legal;
+    for (const mesh::MeshSizes& mesh : meshes_) {
+      result_.judged += space_.count(mesh);
     }
     if (result_.legal == 0) {
       throw RequestError(nothing_legal(problem_, held_));
     }
   }
 
-  /// Indices of meshes, by a bound, ascending.
+  MeshOptions options(std::size_t mesh) const { return space_.options(meshes_[mesh]); }
+
+  /// Meshes by a bound that no candidate of theirs is below, ascending.
   template <typename Bound>
-  std::vector<std::size_t> ranked(Bound MeshBounds::*bound) const {
-    std::vector<std::size_t> order(meshes_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return bounds_[a].*bound < bounds_[b].*bound; });
-    return order;
+  struct Ranked {
+    Bound bound;
+    std::size_t mesh;
+  };
+  template <typename Bound>
+  std::vector<Ranked<Bound>> ranked(Bound (MeshJudge::*bound)(const MeshOptions&) const) {
+    std::vector<Ranked<Bound>> meshes(meshes_.size());
+    parallel_for(meshes.size(), [&](std::size_t thread, std::size_t mesh) {
+      meshes[mesh] = {((*judges_[thread]).*bound)(options(mesh)), mesh};
+    });
+    std::stable_sort(meshes.begin(), meshes.end(),
+                     [](const auto& a, const auto& b) { return a.bound < b.bound; });
+    return meshes;
   }
 
   /// Judges meshes in the order of a bound until it is above `limit()`, which falls as plans are found.
   template <typename Bound, typename Limit, typename Find>
-  void best_first(Bound MeshBounds::*bound, Limit limit, Find find) {
-    const std::vector<std::size_t> order = ranked(bound);
-    for (std::size_t first = 0; first < order.size(); first += together) {
+  void best_first(const std::vector<Ranked<Bound>>& meshes, Limit limit, Find find) {
+    for (std::size_t first = 0; first < meshes.size(); first += together) {
       const Bound least = limit();
       std::size_t last = first;
-      while (last < std::min(order.size(), first + together) && bounds_[order[last]].*bound <= least) {
+      while (last < std::min(meshes.size(), first + together) && meshes[last].bound <= least) {
         ++last;
       }
       std::vector<std::optional<Plan>> found(last - first);
       parallel_for(found.size(), [&](std::size_t thread, std::size_t index) {
-        found[index] = find(*judges_[thread], order[first + index], least);
+        found[index] = find(*judges_[thread], options(meshes[first + index].mesh), least);
       });
       for (std::optional<Plan>& plan : found) {
         add(std::move(plan));
@@ -95,23 +101,26 @@ class Search {
       return result_.plans.size() < top_ ? std::numeric_limits<double>::max()
                                          : result_.plans.back().time.seconds;
     };
-    best_first(&MeshBounds::seconds, limit, [&](MeshJudge& judge, std::size_t mesh, double least) {
-      return judge.fastest(space_.options(meshes_[mesh]), least);
-    });
+    best_first(ranked(&MeshJudge::least_seconds), limit,
+               [](MeshJudge& judge, const MeshOptions& of_mesh, double least) {
+                 return judge.fastest(of_mesh, least);
+               });
   }
 
   void find_leanest() {
-    const std::size_t fitting = result_.plans.size();
+    std::vector<mesh::MeshSizes> fitting;
+    for (const Plan& plan : result_.plans) {
+      fitting.push_back(plan.candidate.mesh);
+    }
     const auto limit = [&] {
       return result_.plans.size() < top_ ? std::numeric_limits<std::int64_t>::max()
                                          : result_.plans.back().worst.reserved;
     };
-    best_first(&MeshBounds::bytes, limit, [&](MeshJudge& judge, std::size_t mesh, std::int64_t least) {
-      const bool has_plan =
-          std::any_of(result_.plans.begin(), result_.plans.begin() + static_cast<std::ptrdiff_t>(fitting),
-                      [&](const Plan& plan) { return plan.candidate.mesh == meshes_[mesh]; });
-      return has_plan ? std::nullopt : judge.leanest(space_.options(meshes_[mesh]), least);
-    });
+    best_first(ranked(&MeshJudge::least_bytes), limit,
+               [&](MeshJudge& judge, const MeshOptions& of_mesh, std::int64_t least) {
+                 const bool fits = std::find(fitting.begin(), fitting.end(), of_mesh.mesh) != fitting.end();
+                 return fits ? std::nullopt : judge.leanest(of_mesh, least);
+               });
   }
 
   void add(std::optional<Plan> plan) {
@@ -130,8 +139,7 @@ class Search {
   Space space_;
   std::size_t top_;
   std::vector<std::unique_ptr<MeshJudge>> judges_;  // by thread
-  std::vector<mesh::MeshSizes> meshes_;
-  std::vector<MeshBounds> bounds_;  // by mesh
+  std::vector<MeshOptions> options_;                // by mesh
   SearchResult result_;
 };
 

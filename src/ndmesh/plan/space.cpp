@@ -12,8 +12,9 @@ using mesh::Axis;
 using Policy = job::Recompute::Policy;
 using schedule::Kind;
 
-/// From the fastest-varying rank to the slowest. Tensor parallelism is always on the fastest links; the pipeline goes
-/// outermost, or inside the data axes, where its sends stay near and gradients cross the slow links once.
+/// From the fastest-varying rank to the slowest. Tensor parallelism is always on the fastest links; the
+/// pipeline goes outermost, or inside the data axes, where its sends stay near and gradients cross the slow
+/// links once.
 constexpr std::array<mesh::AxisOrder, 4> sensible_orders = {
     mesh::default_order, mesh::AxisOrder{Axis::tp, Axis::cp, Axis::pp, Axis::dp_shard, Axis::dp_replicate},
     mesh::AxisOrder{Axis::tp, Axis::dp_shard, Axis::cp, Axis::dp_replicate, Axis::pp},

@@ -24,7 +24,8 @@ struct Staging {
   std::vector<std::int64_t> micro;  ///< ascending
 };
 
-/// The legal candidates of one legal mesh: for each staging the product of its micro-batches and the other lists.
+/// The legal candidates of one legal mesh: for each staging the product of its micro-batches and the other
+/// lists.
 struct MeshOptions {
   mesh::MeshSizes mesh;
   std::vector<Sharding> sharding;
@@ -35,11 +36,11 @@ struct MeshOptions {
   std::int64_t count() const;
 };
 
-/// The space of candidates of a problem: every mesh whose product is the cluster, every divisor of the batch as micro-batch,
-/// every zero stage, the schedules with up to most_chunks chunks, recomputation of nothing, what is cheap, every n-th block and
-/// all, and the few sensible rank orders. What makes no difference on a mesh (zero without shard ranks, a schedule without
-/// stages, the order of axes of one rank) counts once. `problem` outlives it. A plain value after construction, safe from any
-/// thread.
+/// The space of candidates of a problem: every mesh whose product is the cluster, every divisor of the batch
+/// as micro-batch, every zero stage, the schedules with up to most_chunks chunks, recomputation of nothing,
+/// what is cheap, every n-th block and all, and the few sensible rank orders. What makes no difference on a
+/// mesh (zero without shard ranks, a schedule without stages, the order of axes of one rank) counts once.
+/// `problem` outlives it. A plain value after construction, safe from any thread.
 class Space {
  public:
   static constexpr std::int64_t most_chunks = 8;

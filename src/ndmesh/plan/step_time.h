@@ -46,7 +46,8 @@ class TimeModel {
 
   /// By simulating the schedule with the costs of every stage.
   StepTime step(const Candidate& candidate) const;
-  /// Never above step().seconds (property test); closed form.
+  /// Never above step().seconds (property test); closed form. The same for every order and for reshard or not, and
+  /// never more with a larger zero.
   double least_seconds(const Candidate& candidate) const;
 
  private:

@@ -12,7 +12,8 @@ using job::OptimizerName;
 using schedule::Kind;
 using Policy = job::Recompute::Policy;
 
-/// What the contract of this project's own runtime allows; what of it runs today is job::check_trainable's to say.
+/// What the contract of this project's own runtime allows; what of it runs today is job::check_trainable's to
+/// say.
 SupportProfile ndmesh_support() {
   return {.limits = {.name = "ndmesh"},
           .schedules = {Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_v},
@@ -23,7 +24,8 @@ SupportProfile ndmesh_support() {
           .optimizers = {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}};
 }
 
-/// Stages are equal unless first and last are given by hand; zero 2 and 3 are Megatron-FSDP's, without stages.
+/// Stages are equal unless first and last are given by hand; zero 2 and 3 are Megatron-FSDP's, without
+/// stages.
 SupportProfile megatron_support() {
   return {.limits = {.name = "megatron",
                      .cuts_unequally = false,

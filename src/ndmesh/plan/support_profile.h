@@ -9,8 +9,8 @@
 
 namespace ndmesh::plan {
 
-/// Which meshes, schedules and levers one runtime supports. What a list leaves out, a plan for that runtime neither
-/// takes nor searches.
+/// Which meshes, schedules and levers one runtime supports. What a list leaves out, a plan for that runtime
+/// neither takes nor searches.
 struct SupportProfile {
   mesh::RuntimeLimits limits;
   std::vector<schedule::Kind> schedules;
@@ -23,9 +23,10 @@ struct SupportProfile {
   bool adapters = true;
 };
 
-/// The support of a runtime of plan.runtime; std::out_of_range for another name. As documented and checked by the
-/// frameworks themselves: Megatron Core (arguments.py, transformer_config.py), torchtitan v0.2 (parallelism config),
-/// DeepSpeed (pipe engine, ZeRO, AutoTP and AutoEP asserts), Accelerate (ParallelismConfig).
+/// The support of a runtime of plan.runtime; std::out_of_range for another name. As documented and checked by
+/// the frameworks themselves: Megatron Core (arguments.py, transformer_config.py), torchtitan v0.2
+/// (parallelism config), DeepSpeed (pipe engine, ZeRO, AutoTP and AutoEP asserts), Accelerate
+/// (ParallelismConfig).
 SupportProfile support_of(std::string_view runtime);
 
 }  // namespace ndmesh::plan

@@ -1,0 +1,185 @@
+#include <gmock/gmock.h>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/job/job.h"
+#include "ndmesh/model/config.h"
+
+/// What `train` refuses.
+namespace ndmesh::job {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Job parse(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  return parse_job(yaml, "runs/a.yaml", overrides);
+}
+
+Job trainable() {
+  return parse(
+      "model: {preset: llama-1m}\ndata: {files: [a.txt]}\nbatch: {global: 8, micro: 2, seq_len: 64}\n");
+}
+
+std::vector<std::string> refusals(const Job& job, const model::ModelSpec& model) {
+  try {
+    check_trainable(job, model);
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+  return {};
+}
+
+std::vector<std::string> refusals(const Job& job) {
+  return refusals(job, model_of(job));
+}
+
+TEST(Check, AcceptsWhatCanRun) {
+  Job job = trainable();
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 4);
+  job.mesh.dp_shard = 2;
+  job.mesh.dp_replicate = 2;
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 1);
+}
+
+TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
+  Job job = trainable();
+  job.mesh.tp = 2;
+  EXPECT_THAT(refusals(job),
+              ElementsAre(HasSubstr("mesh.tp_size is 2: tensor parallelism is not built yet")));
+  job = trainable();
+  job.mesh.pp = 5;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.pp_size is 5: pipeline parallelism is not built yet")));
+  job = trainable();
+  job.mesh.cp = 2;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.cp_size is 2: context parallelism is not built yet")));
+  job = trainable();
+  job.mesh.ep = 2;
+  job.mesh.dp_shard = 2;
+  EXPECT_THAT(refusals(job),
+              testing::Contains(HasSubstr("mesh.ep_size is 2: expert parallelism is not built yet")));
+}
+
+TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
+  for (const auto& [override, what] : std::vector<std::pair<std::string, std::string>>{
+           {"mesh.dp_shard_size=auto",
+            "mesh.dp_shard_size auto is not built yet for running; allowed: a number"},
+           {"shard.zero=1", "shard.zero 1 is not built yet for running; allowed: 0, 3"},
+           {"shard.zero=2", "shard.zero 2 is not"},
+           {"shard.offload=optimizer", "shard.offload optimizer is not built yet for running; allowed: none"},
+           {"shard.offload=all", "shard.offload all is not"},
+           {"pipeline.chunks=2", "pipeline.chunks 2 is not"},
+           {"recompute.policy=full", "recompute.policy full is not built yet for running; allowed: none"},
+           {"recompute.policy={every: 2}", "recompute.policy {every: 2} is not"},
+           {"precision.fp8_products=true", "precision.fp8_products true is not"},
+           {"precision.bf16_states=true", "precision.bf16_states true is not"},
+           {"adapter.rank=8", "adapter.rank 8 is not"},
+           {"optimizer.name=sgd", "optimizer.name sgd is not built yet for running; allowed: adamw"}}) {
+    const Job job = parse(
+        "model: {preset: llama-1m}\ndata: {files: [a.txt]}\nbatch: {global: 8, micro: 2, seq_len: 64}\n",
+        {override});
+    EXPECT_THAT(refusals(job), ElementsAre(HasSubstr(what))) << override;
+  }
+}
+
+TEST(Check, PlannedFamiliesAndKeysAreRefusedByName) {
+  const auto reasons = [](const std::string& config) {
+    return refusals(trainable(), model::spec_from_config(config, "config.json"));
+  };
+  EXPECT_THAT(reasons(R"({"model_type": "deepseek_v3"})"),
+              testing::Contains(testing::AllOf(HasSubstr("family deepseek_v3 is planned, not run"),
+                                               HasSubstr("routed experts, latent attention"),
+                                               HasSubstr("allowed: llama, mistral, qwen2, qwen3"))));
+  EXPECT_THAT(reasons(R"({"model_type": "llama", "hidden_act": "gelu"})"),
+              testing::Contains(HasSubstr("hidden_act: \"gelu\" is not built")));
+  EXPECT_THAT(refusals(trainable(), model::estimate("7B")),
+              testing::Contains(HasSubstr("only the size is known")));
+}
+
+TEST(Check, ModelsThatDoNotRunYetAreRefusedByFeature) {
+  const auto with = [](auto change) {
+    model::ModelSpec spec = model::preset("llama-1m");
+    change(spec);
+    return refusals(trainable(), spec);
+  };
+  using Spec = model::ModelSpec;
+  EXPECT_THAT(with([](Spec& s) { s.experts = model::Experts{.count = 4, .per_token = 2, .ffn = 8}; }),
+              ElementsAre(HasSubstr("routed experts (model_type llama) are not built yet for running")));
+  EXPECT_THAT(with([](Spec& s) { s.latent = model::LatentAttention{}; }), ElementsAre(HasSubstr("latent")));
+  EXPECT_THAT(with([](Spec& s) { s.mtp_layers = 1; }), ElementsAre(HasSubstr("multi-token")));
+  EXPECT_THAT(with([](Spec& s) { s.layer_norm = true; }),
+              ElementsAre(HasSubstr("LayerNorm (model_type llama) is")));
+  EXPECT_THAT(with([](Spec& s) { s.gated = false; }), ElementsAre(HasSubstr("without a gate")));
+  EXPECT_THAT(with([](Spec& s) { s.learned_positions = true; }), ElementsAre(HasSubstr("learned positions")));
+  EXPECT_THAT(with([](Spec& s) { s.fused_qkv = true; }), ElementsAre(HasSubstr("fused query")));
+  EXPECT_THAT(with([](Spec& s) { s.post_norms = true; }), ElementsAre(HasSubstr("norms behind")));
+  EXPECT_THAT(with([](Spec& s) { s.attention_sinks = true; }), ElementsAre(HasSubstr("attention sinks")));
+  EXPECT_THAT(with([](Spec& s) { s.family = "estimate"; }), ElementsAre(HasSubstr("only the size is known")));
+}
+
+// The global batch is never altered: 32 sequences do not fit 23 batch ranks.
+TEST(Check, BatchMustDivideAndTheNearestAreNamed) {
+  Job job = trainable();
+  job.mesh.dp_shard = 23;
+  job.batch.global = 32;
+  job.batch.micro = 1;
+  const auto problems = refusals(job);
+  ASSERT_EQ(problems.size(), 1U);
+  for (const char* part : {"32", "23", "46", "batch.global", "batch.micro"}) {
+    EXPECT_THAT(problems.front(), HasSubstr(part));
+  }
+  job.batch.micro = 2;
+  job.mesh.dp_shard = 4;
+  EXPECT_TRUE(refusals(job).empty());
+  EXPECT_EQ(accumulation(job), 4);
+}
+
+TEST(Check, SequencesMustFitTheModel) {
+  Job job = trainable();
+  job.batch.seq_len = 100000;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("100000")));
+  model::ModelSpec windowed = model::preset("llama-1m");
+  windowed.sliding_window = 32;
+  job.batch.seq_len = 33;
+  EXPECT_THAT(refusals(job, windowed),
+              ElementsAre(HasSubstr("sliding_window 32 is shorter than batch.seq_len 33")));
+  job.batch.seq_len = 32;
+  EXPECT_TRUE(refusals(job, windowed).empty());
+}
+
+TEST(Check, DataMustSuitTheModel) {
+  Job job = trainable();
+  job.data.files.clear();
+  job.train.eval_every = 5;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("data.files"), HasSubstr("data.eval_files")));
+  job = trainable();
+  EXPECT_THAT(refusals(job, model::preset("llama-28m")), ElementsAre(HasSubstr("data.format text")));
+}
+
+TEST(Check, ZeroKeepsWholeCopiesOnlyWithOneShardRank) {
+  Job job = trainable();
+  job.shard.zero = 0;
+  EXPECT_TRUE(refusals(job).empty());
+  job.mesh.dp_shard = 2;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("shard.zero is 0, but mesh.dp_shard_size is 2")));
+}
+
+TEST(Check, MoreRanksThanThreadsAreRefused) {
+  Job job = trainable();
+  job.mesh.dp_shard = 512;
+  job.batch.global = 1024;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("512 ranks")));
+  job.mesh.dp_shard = 1 << 20;
+  job.mesh.dp_replicate = 1 << 20;
+  EXPECT_FALSE(refusals(job).empty());
+}
+
+TEST(Check, AModelMustBeNamed) {
+  EXPECT_THROW(model_of(Job{}), RequestError);
+}
+
+}  // namespace
+}  // namespace ndmesh::job
