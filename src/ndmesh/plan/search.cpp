@@ -139,7 +139,7 @@ class Search {
   Space space_;
   std::size_t top_;
   std::vector<std::unique_ptr<MeshJudge>> judges_;  // by thread
-  std::vector<MeshOptions> options_;                // by mesh
+  std::vector<mesh::MeshSizes> meshes_;
   SearchResult result_;
 };
 
