@@ -214,6 +214,7 @@ TEST(Search, HoldsWhatIsGiven) {
   held.schedule = schedule::Kind::gpipe;
   held.recompute = job::Recompute{.policy = job::Recompute::Policy::full};
   held.order = mesh::default_order;
+  held.offload = job::Offload::optimizer;
   const SearchResult found = search(problem, constants(problem), held, 100);
   ASSERT_FALSE(found.plans.empty());
   for (const Plan& plan : found.plans) {
@@ -224,7 +225,8 @@ TEST(Search, HoldsWhatIsGiven) {
     EXPECT_EQ(c.zero, 1);
     EXPECT_EQ(c.recompute, *held.recompute);
     EXPECT_EQ(c.order, mesh::default_order);
-    if (c.mesh.pp > 1) EXPECT_EQ(c.schedule, schedule::Kind::gpipe);
+    EXPECT_EQ(c.offload, job::Offload::optimizer);
+    EXPECT_TRUE(c.mesh.pp == 1 || c.schedule == schedule::Kind::gpipe);
   }
 }
 

@@ -23,6 +23,7 @@ Candidate candidate_of(const MeshOptions& options, const Choice& choice, const S
   candidate.schedule = staging.pipelining.kind;
   candidate.chunks = staging.pipelining.chunks;
   candidate.recompute = options.recompute[choice.recompute];
+  candidate.offload = options.offload;
   candidate.zero = sharding.zero;
   candidate.reshard = sharding.reshard;
   return candidate;

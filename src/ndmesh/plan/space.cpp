@@ -167,8 +167,12 @@ std::int64_t Space::count(const mesh::MeshSizes& mesh) const {
 }
 
 MeshOptions Space::options(const mesh::MeshSizes& mesh) const {
-  MeshOptions options{
-      .mesh = mesh, .sharding = {}, .staging = {}, .recompute = recompute_, .orders = orders(mesh)};
+  MeshOptions options{.mesh = mesh,
+                      .sharding = {},
+                      .staging = {},
+                      .recompute = recompute_,
+                      .orders = orders(mesh),
+                      .offload = held_.offload};
   mesh::RuleInput input = rules_;
   input.mesh = mesh;
   for (const Sharding& sharding : shardings(mesh)) {

@@ -32,6 +32,7 @@ struct MeshOptions {
   std::vector<Staging> staging;
   std::vector<job::Recompute> recompute;
   std::vector<mesh::AxisOrder> orders;
+  job::Offload offload = job::Offload::none;
 
   std::int64_t count() const;
 };
