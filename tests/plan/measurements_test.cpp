@@ -109,7 +109,7 @@ TEST(Measurements, ReasonsNameTheCell) {
   EXPECT_THAT(refusal({{"hidden", "4k"}}), HasSubstr("hidden is \"4k\"; allowed: a whole number"));
   EXPECT_THAT(refusal({{"step_time_s", "-1"}}),
               HasSubstr("step_time_s is \"-1\"; allowed: a number above 0"));
-  EXPECT_THAT(refusal({{"gpu", "H1000"}}), HasSubstr("\"H1000\" is no device of the catalogue"));
+  EXPECT_THAT(refusal({{"gpu", "H1000"}}), HasSubstr("gpu \"H1000\" is no device of the catalogue"));
   EXPECT_THAT(refusal({{"tp", "4"}}), HasSubstr("has 32 ranks; gpus is 16"));
   EXPECT_THAT(refusal({{"nodes_gpus_per_node", "3x8"}}), HasSubstr("not the same number"));
   EXPECT_THAT(refusal({{"global_batch", "63"}}), HasSubstr("global_batch 63 is no multiple"));

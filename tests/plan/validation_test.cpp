@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/limits.h"
 #include "ndmesh/plan/step_time.h"
 #include "plan/measured_rows.h"
 
@@ -77,6 +78,25 @@ TEST(Validation, MutatedRowsArePredictedOrLeftOut) {
       EXPECT_GT(prediction.needed, 0) << row.id;
     }
   }
+}
+
+/// The published tables: what must not get worse.
+TEST(Validation, SlowPublishedMeasurements) {
+  const auto figures = [](const std::string& name) {
+    return validate(read_measurements(std::string(NDMESH_TEST_DATA) + "/../../data/measurements/" + name),
+                    name);
+  };
+  const auto broken = [](const Validation& validation, const std::vector<std::string>& texts) {
+    std::vector<Limit> limits;
+    for (const std::string& text : texts) limits.push_back(parse_limit(text));
+    return broken_limits(limits, validation.all, validation.groups);
+  };
+  const Validation training = figures("training.csv");
+  EXPECT_GE(training.all.verdict_rows, 400);
+  EXPECT_THAT(broken(training, {"simumax-b200:memory_mape=1", "torchtitan:memory_mape=8", "verdict=97",
+                                "mape_calibrated=10", "tau=0.7", "regret=1.3"}),
+              testing::IsEmpty());
+  EXPECT_THAT(broken(figures("vtrain.csv"), {"mape_calibrated=10", "tau=0.8"}), testing::IsEmpty());
 }
 
 TEST(Calibration, MovesConstantsTowardsTheRows) {

@@ -68,7 +68,7 @@ bool check_product(const MeasuredRow& row, const mesh::MeshSizes& mesh) {
     row.problems().add(fmt::format("{} has {} ranks; gpus is {}", mesh.name(), mesh.world(), gpus));
     return false;
   }
-  if (mesh.stage_ranks() % (mesh.ep * mesh.etp) != 0) {
+  if (row.has("gpus") && mesh.stage_ranks() % (mesh.ep * mesh.etp) != 0) {
     row.problems().add(
         fmt::format("ep {} does not divide the {} ranks of a stage", mesh.ep, mesh.stage_ranks()));
   }
@@ -145,8 +145,8 @@ void check_batch(const MeasuredRow& row, const Candidate& candidate) {
 }
 
 job::Offload offload(const MeasuredRow& row) {
-  if (row.noted("activation offload") || row.noted("activation CPU offload") ||
-      row.noted("offload-residual")) {
+  if (row.noted("activation offload") || row.noted("activation-offload") ||
+      row.noted("activation CPU offload") || row.noted("offload-residual")) {
     row.problems().add("offload of activations is not modelled");
   }
   const bool optimizer = row.noted("optimizer state CPU offload fraction 100%") ||

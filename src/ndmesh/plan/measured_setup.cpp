@@ -52,6 +52,15 @@ std::string device_name(std::string_view gpu) {
   return std::string(name);
 }
 
+bool is_known_device(const std::string& name) {
+  try {
+    cluster::device(name);
+    return true;
+  } catch (const RequestError&) {
+    return false;
+  }
+}
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -130,8 +139,11 @@ cluster::Cluster measured_cluster(const MeasuredRow& row) {
   const std::string nics = nics_of(row.text("interconnect"), nodes.devices);
   std::string yaml = fmt::format("{{nodes: {}, node: \"{}x{}\"", nodes.count, nodes.devices, name);
   if (nodes.count > 1 && !nics.empty()) yaml += ", nics: " + nics;
+  if (!is_known_device(name)) {  // it could also break the mapping
+    row.problems().add(fmt::format("gpu {} is no device of the catalogue", shown(name)));
+    return {};
+  }
   try {
-    cluster::device(name);  // refuses a name that would break the mapping
     return cluster::parse_cluster(yaml + "}", "cluster");
   } catch (const RequestError& error) {
     row.problems().add_all(error.problems());
