@@ -24,13 +24,9 @@ SupportProfile ndmesh_support() {
           .optimizers = {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}};
 }
 
-/// Stages are equal unless first and last are given by hand; zero 2 and 3 are Megatron-FSDP's, without
-/// stages.
+/// Unequal stages are written as a pipeline layout; zero 2 and 3 are Megatron-FSDP's, without stages.
 SupportProfile megatron_support() {
-  return {.limits = {.name = "megatron",
-                     .cuts_unequally = false,
-                     .has_unequal_stages = false,
-                     .most_zero_staged = 1},
+  return {.limits = {.name = "megatron", .cuts_unequally = false, .most_zero_staged = 1},
           .schedules = {Kind::one_f_one_b, Kind::interleaved},
           .contexts = {ContextKind::ring, ContextKind::alltoall, ContextKind::allgather,
                        ContextKind::hierarchical},
