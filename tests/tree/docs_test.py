@@ -83,20 +83,31 @@ class Documents(unittest.TestCase):
         self.assertFalse(is_command("nothing"))
 
 
+def job_files():
+    return [path for path in sources.files(".yaml", under="examples") if path.parent.name == "examples"]
+
+
 class Jobs(unittest.TestCase):
     def test_keys_of_the_examples_are_in_the_reference(self):
         reference = (sources.ROOT / "docs/job-reference.md").read_text()
-        for path in sources.files(".yaml", under="examples"):
+        for path in job_files():
             keys = list(job_keys(path.read_text()))
             self.assertGreater(len(keys), 5, sources.name_of(path))
             for key in keys:
                 self.assertIn(f"`{key}`", reference, sources.name_of(path))
 
     def test_examples_are_read(self):
-        for path in sources.files(".yaml", under="examples"):
+        for path in job_files():
             overrides = ["model.path=tests/data/oracle/llama"] if "model: {path" in path.read_text() else []
             done = subprocess.run([NDMESH, "inspect", "mesh", str(path), *overrides, "--json"], cwd=sources.ROOT,
                                   capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{sources.name_of(path)}: {done.stderr}")
+
+    def test_cluster_examples_are_read(self):
+        files = list(sources.files(".yaml", under="examples/clusters"))
+        self.assertGreater(len(files), 0)
+        for path in files:
+            done = subprocess.run([NDMESH, "inspect", "cluster", str(path), "--json"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, f"{sources.name_of(path)}: {done.stderr}")
 
 

@@ -66,17 +66,18 @@ KeptActivations kept_on(const UnitCounts& counts, const Activations& activations
     whole = std::max(whole, block.whole);
   }
   if (recompute.policy == Policy::none || recompute.policy == Policy::selective) {
-    return {in_flight_bytes(kept, chunk_micro_batches, chunks), backward};
+    return {in_flight_bytes(kept, chunk_micro_batches, chunks), backward, 0};
   }
   const std::int64_t least = std::min(kept, blocks * activations.boundary);
   const std::int64_t in_flight = in_flight_bytes(kept, chunk_micro_batches, chunks);
   const std::int64_t freed_by_all = in_flight - in_flight_bytes(least, chunk_micro_batches, chunks);
   const std::int64_t again = whole - activations.boundary;
-  if (recompute.policy == Policy::full) return {in_flight - freed_by_all, backward + again};
+  if (recompute.policy == Policy::full) return {in_flight - freed_by_all, backward + again, blocks};
   const std::int64_t freed = blocks > 0 ? freed_by_all / blocks : 0;
   const std::int64_t recomputed = recomputed_blocks(recompute, blocks, in_flight, freed);
-  if (recomputed == 0) return {in_flight, backward};
-  return {in_flight - (recomputed == blocks ? freed_by_all : recomputed * freed), backward + again};
+  if (recomputed == 0) return {in_flight, backward, 0};
+  return {in_flight - (recomputed == blocks ? freed_by_all : recomputed * freed), backward + again,
+          recomputed};
 }
 
 }  // namespace ndmesh::plan
