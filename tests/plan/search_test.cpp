@@ -144,9 +144,14 @@ class BruteForce {
     EXPECT_LE(judge_.time().least_seconds(c), plan.time.seconds);
     Candidate loosest = c;
     loosest.order = mesh::default_order;
-    loosest.zero = c.zero == 0 ? 0 : 3;
+    loosest.zero = 3;
     loosest.reshard = false;
-    EXPECT_LE(judge_.time().least_seconds(loosest), plan.time.seconds);
+    loosest.mesh.dp_shard *= loosest.mesh.dp_replicate;
+    loosest.mesh.dp_replicate = 1;
+    const double bound = judge_.time().least_compute_seconds(loosest);
+    EXPECT_LE(bound, judge_.time().least_seconds(c));
+    loosest.recompute = {};
+    EXPECT_LE(judge_.time().least_compute_seconds(loosest), bound);
     const auto [place, is_new] = best_.try_emplace(c.mesh.name(), plan);
     if (!is_new && is_better(plan, place->second)) place->second = plan;
   }

@@ -15,6 +15,7 @@ struct Crossing {
   double inside = 1;     ///< ranks of the group in one domain of the level below
   double members = 1;    ///< and in one domain of this level
   double bandwidth = 0;  ///< bytes/s of each rank
+  bool operator==(const Crossing&) const = default;
 };
 
 /// What a group's place on the cluster costs, reduced to a few numbers: sums over the levels that it crosses.
@@ -28,6 +29,7 @@ struct GroupCost {
   double tree_seconds = 0;     ///< of a tree's way up
   double pair_seconds = 0;     ///< of one hop on the outermost level
   double in_network_gain = 1;  ///< all-reduce bandwidth over that of a ring
+  bool operator==(const GroupCost&) const = default;
 };
 
 /// Seconds of collectives on one cluster: the least over protocols (one of little latency and half the bandwidth, one of

@@ -45,6 +45,7 @@ struct Division {
   double tp = 1, cp = 1, ep = 1, etp = 1;
   bool sequence_parallel = true;
   GroupCost tp_group, cp_group, ep_group, etp_group;
+  bool operator==(const Division&) const = default;
 };
 
 /// Which of a model's layers.

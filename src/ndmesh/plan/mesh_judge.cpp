@@ -1,18 +1,10 @@
 #include "ndmesh/plan/mesh_judge.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ndmesh::plan {
 namespace {
-
-/// The choices behind a candidate of a mesh but for sharding and order, which TimeModel::least_seconds does
-/// not see.
-struct Choice {
-  double bound = 0;  ///< seconds
-  std::size_t staging = 0;
-  std::size_t micro = 0;
-  std::size_t recompute = 0;
-};
 
 Candidate candidate_of(const MeshOptions& options, const Choice& choice, const Sharding& sharding) {
   const Staging& staging = options.staging[choice.staging];
@@ -26,6 +18,14 @@ Candidate candidate_of(const MeshOptions& options, const Choice& choice, const S
   candidate.offload = options.offload;
   candidate.zero = sharding.zero;
   candidate.reshard = sharding.reshard;
+  return candidate;
+}
+
+/// What TimeModel::least_compute_seconds has least for, of all orders and all ways to share.
+Candidate loosest(const MeshOptions& options, const Choice& choice) {
+  Candidate candidate = candidate_of(options, choice, {.zero = 3, .reshard = false});
+  candidate.mesh.dp_shard *= candidate.mesh.dp_replicate;
+  candidate.mesh.dp_replicate = 1;
   return candidate;
 }
 
@@ -88,14 +88,25 @@ class Fitting {
 
 double MeshJudge::least_seconds(const MeshOptions& options) const {
   double least = std::numeric_limits<double>::infinity();
-  if (options.sharding.empty()) {
-    return least;
-  }
   each_choice(options, [&](const Choice& choice) {
-    least =
-        std::min(least, judge_.time().least_seconds(candidate_of(options, choice, options.sharding.back())));
+    if (choice.recompute == 0) {  // the least of them
+      least = std::min(least, judge_.time().least_compute_seconds(loosest(options, choice)));
+    }
   });
   return least;
+}
+
+std::vector<Choice> MeshJudge::choices(const MeshOptions& options, double limit) const {
+  std::vector<Choice> open;
+  each_choice(options, [&](Choice choice) {
+    choice.bound = judge_.time().least_compute_seconds(loosest(options, choice));
+    if (choice.bound <= limit) {
+      open.push_back(choice);
+    }
+  });
+  std::stable_sort(open.begin(), open.end(),
+                   [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+  return open;
 }
 
 std::int64_t MeshJudge::least_bytes(const MeshOptions& options) const {
@@ -110,37 +121,41 @@ std::int64_t MeshJudge::least_bytes(const MeshOptions& options) const {
   return least;
 }
 
-std::optional<Plan> MeshJudge::fastest(const MeshOptions& options, double limit) {
-  std::vector<Choice> open;
-  each_choice(options, [&](Choice choice) {
-    choice.bound = judge_.time().least_seconds(candidate_of(options, choice, options.sharding.back()));
-    if (choice.bound <= limit) {
-      open.push_back(choice);
-    }
-  });
-  std::stable_sort(open.begin(), open.end(),
-                   [](const Choice& a, const Choice& b) { return a.bound < b.bound; });
+std::optional<Plan> MeshJudge::fastest(const MeshOptions& options, const std::vector<Choice>& choices,
+                                       double limit) {
   Fitting fitting(options, judge_.memory(), judge_.allowed());
   std::optional<Plan> best;
-  for (const Choice& choice : open) {
+  for (const Choice& choice : choices) {
     for (std::size_t sharding = 0; sharding < options.sharding.size() && choice.bound <= limit; ++sharding) {
-      Candidate candidate = candidate_of(options, choice, options.sharding[sharding]);
-      if (!fitting.may_fit(choice, sharding) ||
-          judge_.memory().worst(candidate).reserved > judge_.allowed()) {
-        continue;
-      }
-      for (const mesh::AxisOrder& order : options.orders) {
-        candidate.order = order;
-        ++simulated_;
-        Plan plan = judge_.judge(candidate);
-        if (plan.time.seconds <= limit && (!best || is_better(plan, *best))) {
-          best = std::move(plan);
-          limit = best->time.seconds;
-        }
+      if (fitting.may_fit(choice, sharding)) {
+        try_orders(options, candidate_of(options, choice, options.sharding[sharding]), limit, best);
       }
     }
   }
   return best;
+}
+
+/// Memory is the same for every order: it is asked once, when the first order is fast enough to be of
+/// interest.
+void MeshJudge::try_orders(const MeshOptions& options, Candidate candidate, double& limit,
+                           std::optional<Plan>& best) {
+  bool is_known_to_fit = false;
+  for (const mesh::AxisOrder& order : options.orders) {
+    candidate.order = order;
+    if (judge_.time().least_seconds(candidate) > limit) {
+      continue;
+    }
+    if (!is_known_to_fit && judge_.memory().worst(candidate).reserved > judge_.allowed()) {
+      return;
+    }
+    is_known_to_fit = true;
+    ++simulated_;
+    Plan plan = judge_.judge(candidate);
+    if (plan.time.seconds <= limit && (!best || is_better(plan, *best))) {
+      best = std::move(plan);
+      limit = best->time.seconds;
+    }
+  }
 }
 
 std::optional<Plan> MeshJudge::leanest(const MeshOptions& options, std::int64_t limit) const {

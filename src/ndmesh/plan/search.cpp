@@ -1,7 +1,10 @@
 #include "ndmesh/plan/search.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -12,8 +15,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Meshes that are judged together: the limit stays as it is among them, so that the result does not depend
-/// on how many threads there are.
+/// Groups of meshes that are judged at a time: the limit stays as it is among them, so that the result does
+/// not depend on how many threads there are.
 constexpr std::size_t together = 16;
 
 class Search {
@@ -28,6 +31,7 @@ class Search {
   SearchResult run() {
     const auto start = std::chrono::steady_clock::now();
     count_meshes();
+    group_meshes();
     find_fastest();
     if (result_.plans.size() < top_) {
       find_leanest();
@@ -57,38 +61,52 @@ class Search {
 
   MeshOptions options(std::size_t mesh) const { return space_.options(meshes_[mesh]); }
 
-  /// Meshes by a bound that no candidate of theirs is below, ascending.
+  /// Meshes that are judged together: alike but for how batch ranks are split into dp_shard and dp_replicate.
+  void group_meshes() {
+    std::map<std::array<std::int64_t, 5>, std::vector<std::size_t>> groups;  // neighbours share tables
+    for (std::size_t mesh = 0; mesh < meshes_.size(); ++mesh) {
+      const mesh::MeshSizes& m = meshes_[mesh];
+      groups[{m.tp, m.cp, m.ep, m.etp, m.pp}].push_back(mesh);
+    }
+    for (auto& [sizes, meshes] : groups) {
+      groups_.push_back(std::move(meshes));
+    }
+  }
+
+  /// Groups of meshes with a bound that no candidate of theirs is below, ascending.
   template <typename Bound>
   struct Ranked {
     Bound bound;
-    std::size_t mesh;
+    std::size_t group;
   };
-  template <typename Bound>
-  std::vector<Ranked<Bound>> ranked(Bound (MeshJudge::*bound)(const MeshOptions&) const) {
-    std::vector<Ranked<Bound>> meshes(meshes_.size());
-    parallel_for(meshes.size(), [&](std::size_t thread, std::size_t mesh) {
-      meshes[mesh] = {((*judges_[thread]).*bound)(options(mesh)), mesh};
+  template <typename Bound, typename Ask>
+  std::vector<Ranked<Bound>> ranked(Ask ask) {
+    std::vector<Ranked<Bound>> groups(groups_.size());
+    parallel_for(groups.size(), [&](std::size_t thread, std::size_t group) {
+      groups[group] = {ask(*judges_[thread], groups_[group]), group};
     });
-    std::stable_sort(meshes.begin(), meshes.end(),
+    std::stable_sort(groups.begin(), groups.end(),
                      [](const auto& a, const auto& b) { return a.bound < b.bound; });
-    return meshes;
+    return groups;
   }
 
-  /// Judges meshes in the order of a bound until it is above `limit()`, which falls as plans are found.
+  /// Judges groups in the order of a bound until it is above `limit()`, which falls as plans are found.
   template <typename Bound, typename Limit, typename Find>
-  void best_first(const std::vector<Ranked<Bound>>& meshes, Limit limit, Find find) {
-    for (std::size_t first = 0; first < meshes.size(); first += together) {
+  void best_first(const std::vector<Ranked<Bound>>& groups, Limit limit, Find find) {
+    for (std::size_t first = 0; first < groups.size(); first += together) {
       const Bound least = limit();
       std::size_t last = first;
-      while (last < std::min(meshes.size(), first + together) && meshes[last].bound <= least) {
+      while (last < std::min(groups.size(), first + together) && groups[last].bound <= least) {
         ++last;
       }
-      std::vector<std::optional<Plan>> found(last - first);
+      std::vector<std::vector<Plan>> found(last - first);
       parallel_for(found.size(), [&](std::size_t thread, std::size_t index) {
-        found[index] = find(*judges_[thread], options(meshes[first + index].mesh), least);
+        found[index] = find(*judges_[thread], groups_[groups[first + index].group], least);
       });
-      for (std::optional<Plan>& plan : found) {
-        add(std::move(plan));
+      for (std::vector<Plan>& plans : found) {
+        for (Plan& plan : plans) {
+          add(std::move(plan));
+        }
       }
       if (last < first + together) {
         return;
@@ -101,9 +119,19 @@ class Search {
       return result_.plans.size() < top_ ? std::numeric_limits<double>::max()
                                          : result_.plans.back().time.seconds;
     };
-    best_first(ranked(&MeshJudge::least_seconds), limit,
-               [](MeshJudge& judge, const MeshOptions& of_mesh, double least) {
-                 return judge.fastest(of_mesh, least);
+    const auto bound = [&](const MeshJudge& judge, const std::vector<std::size_t>& group) {
+      return judge.least_seconds(options(group.front()));
+    };
+    best_first(ranked<double>(bound), limit,
+               [&](MeshJudge& judge, const std::vector<std::size_t>& group, double least) {
+                 std::vector<Plan> plans;
+                 const std::vector<Choice> choices = judge.choices(options(group.front()), least);
+                 for (const std::size_t mesh : group) {
+                   if (std::optional<Plan> plan = judge.fastest(options(mesh), choices, least)) {
+                     plans.push_back(std::move(*plan));
+                   }
+                 }
+                 return plans;
                });
   }
 
@@ -116,19 +144,30 @@ class Search {
       return result_.plans.size() < top_ ? std::numeric_limits<std::int64_t>::max()
                                          : result_.plans.back().worst.reserved;
     };
-    best_first(ranked(&MeshJudge::least_bytes), limit,
-               [&](MeshJudge& judge, const MeshOptions& of_mesh, std::int64_t least) {
-                 const bool fits = std::find(fitting.begin(), fitting.end(), of_mesh.mesh) != fitting.end();
-                 return fits ? std::nullopt : judge.leanest(of_mesh, least);
+    const auto bound = [&](const MeshJudge& judge, const std::vector<std::size_t>& group) {
+      std::int64_t least = std::numeric_limits<std::int64_t>::max();
+      for (const std::size_t mesh : group) {
+        least = std::min(least, judge.least_bytes(options(mesh)));
+      }
+      return least;
+    };
+    best_first(ranked<std::int64_t>(bound), limit,
+               [&](MeshJudge& judge, const std::vector<std::size_t>& group, std::int64_t least) {
+                 std::vector<Plan> plans;
+                 for (const std::size_t mesh : group) {
+                   const bool fits =
+                       std::find(fitting.begin(), fitting.end(), meshes_[mesh]) != fitting.end();
+                   if (std::optional<Plan> plan = fits ? std::nullopt : judge.leanest(options(mesh), least)) {
+                     plans.push_back(std::move(*plan));
+                   }
+                 }
+                 return plans;
                });
   }
 
-  void add(std::optional<Plan> plan) {
-    if (!plan) {
-      return;
-    }
-    const auto place = std::upper_bound(result_.plans.begin(), result_.plans.end(), *plan, is_better);
-    result_.plans.insert(place, std::move(*plan));
+  void add(Plan plan) {
+    const auto place = std::upper_bound(result_.plans.begin(), result_.plans.end(), plan, is_better);
+    result_.plans.insert(place, std::move(plan));
     if (result_.plans.size() > top_) {
       result_.plans.pop_back();
     }
@@ -140,6 +179,7 @@ class Search {
   std::size_t top_;
   std::vector<std::unique_ptr<MeshJudge>> judges_;  // by thread
   std::vector<mesh::MeshSizes> meshes_;
+  std::vector<std::vector<std::size_t>> groups_;  // indices of meshes_
   SearchResult result_;
 };
 

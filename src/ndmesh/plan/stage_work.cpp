@@ -1,11 +1,24 @@
 #include "ndmesh/plan/stage_work.h"
 
 #include <array>
+#include <bit>
 
 #include "ndmesh/plan/groups.h"
 
 namespace ndmesh::plan {
 namespace {
+
+constexpr std::size_t most_layers = 150'000;  ///< of all tables together, some 200 bytes each
+constexpr std::size_t most_places = 50'000;
+
+/// A hash of numbers, one after the other.
+struct Mixer {
+  std::uint64_t hash = 0;
+  void mix(std::uint64_t value) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 29;
+  }
+};
 
 bool is_recomputed(const job::Recompute& recompute, std::int64_t layer) {
   switch (recompute.policy) {
@@ -42,21 +55,15 @@ class KindWorks {
 };
 
 Totals totals_of(const Work& work) {
-  return {work.forward.total(), work.input_grad.total(), work.weight_grad.total()};
-}
-
-Totals& operator+=(Totals& sum, const Totals& other) {
-  sum.forward += other.forward;
-  sum.input_grad += other.input_grad;
-  sum.weight_grad += other.weight_grad;
-  return sum;
+  return {work.forward.total(), work.input_grad.total(), work.weight_grad.total(), work.dense};
 }
 
 double real(std::int64_t value) {
   return static_cast<double>(value);
 }
 
-Division division_of(const Problem& problem, const Candidate& candidate, const Collectives& collectives) {
+/// The division of a candidate, its groups left as if they were of one rank.
+Division lone_division(const Problem& problem, const Candidate& candidate) {
   const mesh::MeshSizes& sizes = candidate.mesh;
   return {.tokens = real(candidate.micro) * real(problem.seq_len) / real(sizes.cp),
           .tp = real(sizes.tp),
@@ -64,13 +71,30 @@ Division division_of(const Problem& problem, const Candidate& candidate, const C
           .ep = real(sizes.ep),
           .etp = real(sizes.etp),
           .sequence_parallel = candidate.sequence_parallel,
-          .tp_group = collectives.group(extents_of(candidate, {mesh::Axis::tp})),
-          .cp_group = collectives.group(extents_of(candidate, {mesh::Axis::cp})),
-          .ep_group = collectives.group(extents_of(candidate, mesh::ExpertAxis::ep)),
-          .etp_group = collectives.group(extents_of(candidate, mesh::ExpertAxis::etp))};
+          .tp_group = {},
+          .cp_group = {},
+          .ep_group = {},
+          .etp_group = {}};
+}
+
+Division division_of(const Problem& problem, const Candidate& candidate, const Collectives& collectives) {
+  Division division = lone_division(problem, candidate);
+  division.tp_group = collectives.group(extents_of(candidate, {mesh::Axis::tp}));
+  division.cp_group = collectives.group(extents_of(candidate, {mesh::Axis::cp}));
+  division.ep_group = collectives.group(extents_of(candidate, mesh::ExpertAxis::ep));
+  division.etp_group = collectives.group(extents_of(candidate, mesh::ExpertAxis::etp));
+  return division;
 }
 
 }  // namespace
+
+Totals& Totals::operator+=(const Totals& other) {
+  forward += other.forward;
+  input_grad += other.input_grad;
+  weight_grad += other.weight_grad;
+  dense += other.dense;
+  return *this;
+}
 
 WorkTable::WorkTable(const Problem& problem, const LayerClock& clock, const job::Recompute& recompute)
     : embedding_(clock.embedding()), behind_(clock.head()) {
@@ -119,7 +143,7 @@ Totals WorkTable::totals(std::int64_t first, std::int64_t count) const {
   const Totals& upper = totals_before_[static_cast<std::size_t>(first + count)];
   const Totals& lower = totals_before_[static_cast<std::size_t>(first)];
   Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad,
-             upper.weight_grad - lower.weight_grad};
+             upper.weight_grad - lower.weight_grad, upper.dense - lower.dense};
   if (first == 0) {
     sum += embedding_totals_;
   }
@@ -149,33 +173,68 @@ WorkTables::Key WorkTables::key_of(const Candidate& candidate) {
 }
 
 std::size_t WorkTables::Hash::operator()(const Key& key) const {
-  std::uint64_t hash = 0;
-  const auto mix = [&hash](std::int64_t value) {
-    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9E3779B97F4A7C15u;
-    hash ^= hash >> 29;
-  };
+  Mixer mixer;
   const mesh::MeshSizes& sizes = key.mesh;
   for (const std::int64_t value : {sizes.tp, sizes.cp, sizes.dp_shard, sizes.dp_replicate, sizes.pp, sizes.ep,
                                    sizes.etp, key.micro, key.recompute.layers, key.recompute.bytes}) {
-    mix(value);
+    mixer.mix(static_cast<std::uint64_t>(value));
   }
-  mix(static_cast<std::int64_t>(key.recompute.policy) * 2 + key.sequence_parallel);
+  mixer.mix(static_cast<std::uint64_t>(key.recompute.policy) * 2 + key.sequence_parallel);
   for (const mesh::Axis axis : key.order) {
-    mix(static_cast<std::int64_t>(axis));
+    mixer.mix(static_cast<std::uint64_t>(axis));
   }
-  return hash;
+  return mixer.hash;
+}
+
+std::size_t WorkTables::Hash::operator()(const Divided& divided) const {
+  Mixer mixer;
+  const Division& division = divided.division;
+  for (const double value :
+       {division.tokens, division.tp, division.cp, division.ep, division.etp, division.tp_group.hop_seconds,
+        division.cp_group.hop_seconds, division.ep_group.hop_seconds, division.etp_group.hop_seconds}) {
+    mixer.mix(std::bit_cast<std::uint64_t>(value));
+  }
+  for (const std::int64_t value : {divided.recompute.layers, divided.recompute.bytes}) {
+    mixer.mix(static_cast<std::uint64_t>(value));
+  }
+  mixer.mix(static_cast<std::uint64_t>(divided.recompute.policy) * 2 + division.sequence_parallel);
+  return mixer.hash;
 }
 
 const WorkTable& WorkTables::of(const Candidate& candidate) {
   const Key key = key_of(candidate);
-  const auto found = tables_.find(key);
-  if (found != tables_.end()) {
+  if (const auto found = places_.find(key); found != places_.end()) {
+    return *found->second;
+  }
+  Divided divided{division_of(problem_, candidate, collectives_), key.recompute};
+  divided.division.sequence_parallel = key.sequence_parallel;
+  return *(places_[key] = &table(divided));
+}
+
+const WorkTable& WorkTables::alone(const Candidate& candidate) {
+  Key key = key_of(candidate);
+  key.order = mesh::default_order;
+  key.mesh.pp = key.mesh.dp_shard = key.mesh.dp_replicate = 1;
+  if (const auto found = alone_.find(key); found != alone_.end()) {
+    return *found->second;
+  }
+  Divided divided{lone_division(problem_, candidate), key.recompute};
+  divided.division.sequence_parallel = key.sequence_parallel;
+  return *(alone_[key] = &table(divided));
+}
+
+const WorkTable& WorkTables::table(const Divided& divided) {
+  const std::size_t layers = static_cast<std::size_t>(problem_.model.layers);
+  if (tables_.size() * layers >= most_layers || places_.size() + alone_.size() >= most_places) {
+    places_.clear();
+    alone_.clear();
+    tables_.clear();
+  }
+  if (const auto found = tables_.find(divided); found != tables_.end()) {
     return found->second;
   }
-  Candidate divided = candidate;
-  divided.sequence_parallel = key.sequence_parallel;
-  const LayerClock clock(problem_, rates_, collectives_, division_of(problem_, divided, collectives_));
-  return tables_.emplace(key, WorkTable(problem_, clock, candidate.recompute)).first->second;
+  const LayerClock clock(problem_, rates_, collectives_, divided.division);
+  return tables_.emplace(divided, WorkTable(problem_, clock, divided.recompute)).first->second;
 }
 
 }  // namespace ndmesh::plan

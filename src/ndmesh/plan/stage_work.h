@@ -15,8 +15,10 @@ struct Totals {
   double forward = 0;
   double input_grad = 0;
   double weight_grad = 0;
+  double dense = 0;  ///< Work::dense
   double whole() const { return forward + input_grad + weight_grad; }
   double backward() const { return input_grad + weight_grad; }
+  Totals& operator+=(const Totals& other);
 };
 
 /// Work of every run of layers under one way to divide a micro-batch.
@@ -37,16 +39,21 @@ class WorkTable {
   Totals embedding_totals_, behind_totals_;
 };
 
-/// The tables of one problem, made when first asked for. Not shared between threads.
+/// The tables of one problem, made when first asked for and kept while there are few; candidates whose groups
+/// cost the same share one. Not shared between threads.
 class WorkTables {
  public:
   /// References must outlive it.
   WorkTables(const Problem& problem, const Rates& rates, const Collectives& collectives);
 
+  /// Each reference holds until the next call.
   const WorkTable& of(const Candidate& candidate);
+  /// The same without waiting for others, as if every group were of one rank: never more than of() in any
+  /// part, and alike for every order and every split of the data ranks.
+  const WorkTable& alone(const Candidate& candidate);
 
  private:
-  /// What a table depends on.
+  /// What a division depends on.
   struct Key {
     mesh::MeshSizes mesh;  ///< sizes that do not matter are 1
     mesh::AxisOrder order = mesh::default_order;
@@ -55,15 +62,26 @@ class WorkTables {
     bool sequence_parallel = true;
     bool operator==(const Key&) const = default;
   };
+  /// What a table depends on.
+  struct Divided {
+    Division division;
+    job::Recompute recompute;
+    bool operator==(const Divided&) const = default;
+  };
   struct Hash {
     std::size_t operator()(const Key& key) const;
+    std::size_t operator()(const Divided& divided) const;
   };
+  using Places = std::unordered_map<Key, const WorkTable*, Hash>;  // into tables_
   static Key key_of(const Candidate& candidate);
+  const WorkTable& table(const Divided& divided);
 
   const Problem& problem_;
   const Rates& rates_;
   const Collectives& collectives_;
-  std::unordered_map<Key, WorkTable, Hash> tables_;
+  std::unordered_map<Divided, WorkTable, Hash> tables_;
+  Places places_;
+  Places alone_;
 };
 
 }  // namespace ndmesh::plan

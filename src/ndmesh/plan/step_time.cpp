@@ -110,11 +110,13 @@ class TimeModel::State {
 
   StepTime step(const Candidate& candidate);
   double least_seconds(const Candidate& candidate);
+  double least_compute_seconds(const Candidate& candidate);
 
  private:
   layout::Range layers(const schedule::Shape& shape, std::int64_t stage) const {
     return layout::stage_layers(problem_.model.layers, shape.stages(), stage);
   }
+  double bound(const Candidate& candidate, const WorkTable& table);
   double send_seconds(const Candidate& candidate) const;
   double blocking_send(double send) const { return problem_.profile.time.overlap_sends ? 0 : send; }
   std::vector<Work> stage_works(const Candidate& candidate);
@@ -142,6 +144,7 @@ class TimeModel::State {
   Rates rates_;
   Collectives collectives_;
   WorkTables tables_;
+  std::vector<Totals> by_rank_;  // of bound()
   std::optional<double> token_utilization_;
 };
 
@@ -334,35 +337,36 @@ void TimeModel::State::add_rest(const Candidate& candidate, StepTime& time) {
 }
 
 double TimeModel::State::least_seconds(const Candidate& candidate) {
+  return bound(candidate, tables_.of(candidate));
+}
+
+double TimeModel::State::least_compute_seconds(const Candidate& candidate) {
+  return bound(candidate, tables_.alone(candidate));
+}
+
+/// Every rank waits for the first micro-batch to come to it, works on all of them, and (unless weight
+/// gradients are put off) sees the gradients of its last one go back to the first rank.
+double TimeModel::State::bound(const Candidate& candidate, const WorkTable& table) {
   const schedule::Shape shape = schedule_shape(problem_, candidate);
-  const WorkTable& table = tables_.of(candidate);
-  const std::int64_t last = shape.ranks - 1;
-  double first_rank = 0;
-  double last_rank = 0;
-  double held = 0;
+  by_rank_.assign(static_cast<std::size_t>(shape.ranks), Totals());
   for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
-    const std::int64_t rank = shape.rank_of(stage);
-    if (rank != 0 && rank != last) {
-      continue;
-    }
     const layout::Range range = layers(shape, stage);
-    const double whole = table.totals(range.start, range.size).whole();
-    first_rank += rank == 0 ? whole : 0;
-    last_rank += rank == last ? whole : 0;
-    held += rank == 0 ? table.work(range.start, range.size).dense : 0;
-  }
-  // The last rank waits for the first micro-batch, and the gradients of the last one go back to the first rank.
-  double fill = 0;
-  if (shape.ranks > 1) {
-    const Totals before = table.totals(0, layers(shape, last).start);
-    fill = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
+    by_rank_[static_cast<std::size_t>(shape.rank_of(stage))] += table.totals(range.start, range.size);
   }
   const double micro_batches = real(shape.micro_batches);
   const double host = real(shape.chunks) * rates_.micro_batch_seconds;
-  const double pipeline =
-      std::max(micro_batches * (first_rank + host), fill + micro_batches * (last_rank + host));
+  double pipeline = 0;
+  double held = by_rank_.front().dense;
+  for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+    const Totals& own = by_rank_[static_cast<std::size_t>(rank)];
+    const Totals before = table.totals(0, layers(shape, rank).start);
+    const double way = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
+    pipeline = std::max(pipeline, micro_batches * (own.whole() + host) + (rank == 0 ? 0 : way));
+    held = std::min(held, own.dense);
+  }
   const double sharers = candidate.zero > 0 ? real(candidate.mesh.cp * candidate.mesh.dp_shard) : 1;
-  const double update = optimizer_seconds(candidate, rates_, held / sharers);
+  const double updated = problem_.adapter.rank > 0 ? 0 : held / sharers;
+  const double update = optimizer_seconds(candidate, rates_, updated);
   return (rates_.step_seconds + (pipeline + update) * (1 + straggling())) * least_slack;
 }
 
@@ -377,6 +381,10 @@ StepTime TimeModel::step(const Candidate& candidate) const {
 
 double TimeModel::least_seconds(const Candidate& candidate) const {
   return state_->least_seconds(candidate);
+}
+
+double TimeModel::least_compute_seconds(const Candidate& candidate) const {
+  return state_->least_compute_seconds(candidate);
 }
 
 }  // namespace ndmesh::plan

@@ -32,12 +32,12 @@ struct StepTime {
   double mfu = 0;  ///< by flops_per_token over the device's dense peak; 0 when that is unknown
 };
 
-/// Model FLOPs of `tokens_per_second` on one device over the device's dense peak in the job's number format (of 8-bit
-/// products where the job has them); 0 when that peak is not known.
+/// Model FLOPs of `tokens_per_second` on one device over the device's dense peak in the job's number format
+/// (of 8-bit products where the job has them); 0 when that peak is not known.
 double model_flops_utilization(const Problem& problem, double tokens_per_second);
 
-/// Times of candidates for one problem; threads and lifetime as MemoryModel. RequestError from the constructor when the
-/// device's figures that are needed are unknown.
+/// Times of candidates for one problem; threads and lifetime as MemoryModel. RequestError from the
+/// constructor when the device's figures that are needed are unknown.
 class TimeModel {
  public:
   TimeModel(const Problem& problem, const Constants& constants);
@@ -46,9 +46,12 @@ class TimeModel {
 
   /// By simulating the schedule with the costs of every stage.
   StepTime step(const Candidate& candidate) const;
-  /// Never above step().seconds (property test); closed form. The same for every order and for reshard or not, and
-  /// never more with a larger zero.
+  /// Never above step().seconds (property test); closed form.
   double least_seconds(const Candidate& candidate) const;
+  /// The same without waiting for other ranks of tp, cp and ep: never above least_seconds, alike for every
+  /// order and for reshard or not, never more with a larger zero, with dp_shard in the place of dp_replicate,
+  /// or without recomputation.
+  double least_compute_seconds(const Candidate& candidate) const;
 
  private:
   class State;
