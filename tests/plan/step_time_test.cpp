@@ -129,6 +129,30 @@ TEST(StepTime, BubbleOfGpipe) {
   }
 }
 
+// 6 layers on 8 stages of which the first holds the embedding and the last the head alone, and 22 on 8: two on the ends,
+// three between.
+TEST(Stages, EndsMayCountAsLayers) {
+  Problem problem = on_nodes(1);
+  const schedule::Shape shape{.ranks = 8, .chunks = 1, .micro_batches = 8};
+  const auto sizes = [&](std::int64_t layers) {
+    problem.model.layers = layers;
+    std::vector<std::int64_t> list;
+    std::int64_t next = 0;
+    for (std::int64_t stage = 0; stage < 8; ++stage) {
+      const layout::Range range = stage_layers(problem, shape, stage);
+      EXPECT_EQ(range.start, next);
+      next += range.size;
+      list.push_back(range.size);
+    }
+    EXPECT_EQ(next, layers);
+    return list;
+  };
+  EXPECT_EQ(sizes(22), (std::vector<std::int64_t>{3, 3, 3, 3, 3, 3, 2, 2}));
+  problem.ends_are_layers = true;
+  EXPECT_EQ(sizes(22), (std::vector<std::int64_t>{2, 3, 3, 3, 3, 3, 3, 2}));
+  EXPECT_EQ(sizes(6), (std::vector<std::int64_t>{0, 1, 1, 1, 1, 1, 1, 0}));
+}
+
 TEST(StepTime, TensorParallelismAcrossNodesIsSlower) {
   Problem problem = on_nodes(2);
   const StepTime inside = step(problem, with({.tp = 8, .dp_shard = 2}));

@@ -76,6 +76,9 @@ Measurement measurement_of(const MeasuredRow& row) {
   problem.seq_len = row.whole("seq_len").value_or(1);
   problem.global_batch = row.whole("global_batch").value_or(1);
   problem.precision = measured_precision(row);
+  problem.ends_are_layers = row.noted("one layer fewer") || row.noted("embedding counted as its own layer") ||
+                            row.noted("one layer each") ||
+                            row.noted("account-for-embedding-in-pipeline-split");
   problem.headroom = 0;  // a run either went through or did not
   result.candidate = measured_candidate(row, problem.model);
   if (!row.problems().empty()) return result;

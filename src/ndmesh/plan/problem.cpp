@@ -1,5 +1,7 @@
 #include "ndmesh/plan/problem.h"
 
+#include <algorithm>
+
 namespace ndmesh::plan {
 
 std::int64_t micro_batches(const Problem& problem, const Candidate& candidate) {
@@ -11,6 +13,17 @@ schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidat
           .ranks = candidate.mesh.pp,
           .chunks = candidate.chunks,
           .micro_batches = micro_batches(problem, candidate)};
+}
+
+layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage) {
+  const std::int64_t layers = problem.model.layers;
+  if (!problem.ends_are_layers || shape.ranks == 1) {
+    return layout::stage_layers(layers, shape.stages(), stage);
+  }
+  const layout::Range slots = layout::stage_layers(layers + 2, shape.stages(), stage);
+  const std::int64_t first = std::clamp<std::int64_t>(slots.start - 1, 0, layers);
+  const std::int64_t end = std::clamp<std::int64_t>(slots.start + slots.size - 1, 0, layers);
+  return {.start = first, .size = end - first};
 }
 
 }  // namespace ndmesh::plan

@@ -6,6 +6,7 @@
 
 #include "ndmesh/cluster/cluster.h"
 #include "ndmesh/job/job.h"
+#include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
 #include "ndmesh/plan/profile.h"
@@ -34,6 +35,7 @@ struct Problem {
   double headroom = 0.05;             ///< share of usable memory left free
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
+  bool ends_are_layers = false;       ///< embedding and head count as a layer each when stages are filled
 };
 
 /// One way to lay the problem out: what the search varies.
@@ -57,5 +59,9 @@ std::int64_t micro_batches(const Problem& problem, const Candidate& candidate);
 
 /// The schedule's shape; one rank, one chunk while pp is 1.
 schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidate);
+
+/// The decoder layers of one stage of `shape`: layout::stage_layers, or, where the ends are layers, that of two layers
+/// more, less the embedding on the first stage and the head on the last. May be none.
+layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage);
 
 }  // namespace ndmesh::plan

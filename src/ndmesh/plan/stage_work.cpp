@@ -122,32 +122,32 @@ WorkTable::WorkTable(const Problem& problem, const LayerClock& clock, const job:
   behind_totals_ = totals_of(behind_);
 }
 
-Work WorkTable::blocks(std::int64_t first, std::int64_t count) const {
-  Work sum = before_[static_cast<std::size_t>(first + count)];
-  sum -= before_[static_cast<std::size_t>(first)];
+Work WorkTable::blocks(const layout::Range& layers) const {
+  Work sum = before_[static_cast<std::size_t>(layers.start + layers.size)];
+  sum -= before_[static_cast<std::size_t>(layers.start)];
   return sum;
 }
 
-Work WorkTable::work(std::int64_t first, std::int64_t count) const {
-  Work sum = blocks(first, count);
-  if (first == 0) {
+Work WorkTable::work(const Stage& stage) const {
+  Work sum = blocks(stage.layers);
+  if (stage.first) {
     sum += embedding_;
   }
-  if (first + count + 1 == static_cast<std::int64_t>(before_.size())) {
+  if (stage.last) {
     sum += behind_;
   }
   return sum;
 }
 
-Totals WorkTable::totals(std::int64_t first, std::int64_t count) const {
-  const Totals& upper = totals_before_[static_cast<std::size_t>(first + count)];
-  const Totals& lower = totals_before_[static_cast<std::size_t>(first)];
+Totals WorkTable::totals(const Stage& stage) const {
+  const Totals& upper = totals_before_[static_cast<std::size_t>(stage.layers.start + stage.layers.size)];
+  const Totals& lower = totals_before_[static_cast<std::size_t>(stage.layers.start)];
   Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad,
              upper.weight_grad - lower.weight_grad, upper.dense - lower.dense};
-  if (first == 0) {
+  if (stage.first) {
     sum += embedding_totals_;
   }
-  if (first + count + 1 == static_cast<std::int64_t>(before_.size())) {
+  if (stage.last) {
     sum += behind_totals_;
   }
   return sum;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ndmesh/layout/layout.h"
 #include "ndmesh/plan/collectives.h"
 #include "ndmesh/plan/layer_time.h"
 #include "ndmesh/plan/problem.h"
@@ -21,16 +22,22 @@ struct Totals {
   Totals& operator+=(const Totals& other);
 };
 
-/// Work of every run of layers under one way to divide a micro-batch.
+/// What one stage has of the model.
+struct Stage {
+  layout::Range layers;  ///< decoder layers; may be none
+  bool first = false;    ///< has the embedding
+  bool last = false;     ///< has final norm, head and loss
+};
+
+/// Work of every stage under one way to divide a micro-batch.
 class WorkTable {
  public:
   WorkTable(const Problem& problem, const LayerClock& clock, const job::Recompute& recompute);
 
-  /// Layers `first` .. `first + count - 1`, with the embedding before layer 0 and the head behind the last.
-  Work work(std::int64_t first, std::int64_t count) const;
-  Totals totals(std::int64_t first, std::int64_t count) const;
-  /// The same layers without embedding and head.
-  Work blocks(std::int64_t first, std::int64_t count) const;
+  Work work(const Stage& stage) const;
+  Totals totals(const Stage& stage) const;
+  /// Layers alone, without embedding and head.
+  Work blocks(const layout::Range& layers) const;
 
  private:
   std::vector<Work> before_;  // by layer: everything in front of it, the embedding left out

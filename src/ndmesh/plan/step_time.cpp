@@ -113,8 +113,10 @@ class TimeModel::State {
   double least_compute_seconds(const Candidate& candidate);
 
  private:
-  layout::Range layers(const schedule::Shape& shape, std::int64_t stage) const {
-    return layout::stage_layers(problem_.model.layers, shape.stages(), stage);
+  Stage stage_of(const schedule::Shape& shape, std::int64_t stage) const {
+    return {.layers = stage_layers(problem_, shape, stage),
+            .first = stage == 0,
+            .last = stage + 1 == shape.stages()};
   }
   double bound(const Candidate& candidate, const WorkTable& table);
   double send_seconds(const Candidate& candidate) const;
@@ -224,8 +226,7 @@ void TimeModel::State::add_recomputed(const Candidate& candidate, std::vector<Wo
   const WorkTable& table = tables_.of(candidate);
   const std::vector<double> shares = recomputed_shares(problem_, candidate);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const layout::Range range = layers(shape, static_cast<std::int64_t>(stage));
-    Pass again = table.blocks(range.start, range.size).forward;
+    Pass again = table.blocks(stage_layers(problem_, shape, static_cast<std::int64_t>(stage))).forward;
     again *= shares[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
     stages[stage].input_grad += again;
   }
@@ -237,8 +238,7 @@ std::vector<Work> TimeModel::State::stage_works(const Candidate& candidate) {
   std::vector<Work> works;
   works.reserve(static_cast<std::size_t>(shape.stages()));
   for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
-    const layout::Range range = layers(shape, stage);
-    works.push_back(table.work(range.start, range.size));
+    works.push_back(table.work(stage_of(shape, stage)));
   }
   return works;
 }
@@ -350,8 +350,7 @@ double TimeModel::State::bound(const Candidate& candidate, const WorkTable& tabl
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   by_rank_.assign(static_cast<std::size_t>(shape.ranks), Totals());
   for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
-    const layout::Range range = layers(shape, stage);
-    by_rank_[static_cast<std::size_t>(shape.rank_of(stage))] += table.totals(range.start, range.size);
+    by_rank_[static_cast<std::size_t>(shape.rank_of(stage))] += table.totals(stage_of(shape, stage));
   }
   const double micro_batches = real(shape.micro_batches);
   const double host = real(shape.chunks) * rates_.micro_batch_seconds;
@@ -359,7 +358,8 @@ double TimeModel::State::bound(const Candidate& candidate, const WorkTable& tabl
   double held = by_rank_.front().dense;
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
     const Totals& own = by_rank_[static_cast<std::size_t>(rank)];
-    const Totals before = table.totals(0, layers(shape, rank).start);
+    const Stage ahead{.layers = {0, stage_layers(problem_, shape, rank).start}, .first = true};
+    const Totals before = table.totals(ahead);
     const double way = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
     pipeline = std::max(pipeline, micro_batches * (own.whole() + host) + (rank == 0 ? 0 : way));
     held = std::min(held, own.dense);

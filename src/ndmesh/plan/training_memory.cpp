@@ -144,7 +144,7 @@ class MemoryModel::State {
     units.chunks = shape.chunks;
     for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
       const std::int64_t position = shape.stage_of(stage, chunk);
-      const layout::Range layers = layout::stage_layers(problem_.model.layers, shape.stages(), position);
+      const layout::Range layers = stage_layers(problem_, shape, position);
       const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
                                moe_before_[static_cast<std::size_t>(layers.start)];
       units.count(UnitKind::moe) += moe;
