@@ -26,7 +26,8 @@ double ring_seconds(const GroupCost& group, double rounds, double bytes, double 
   return std::min(by(quick), by(whole));
 }
 
-/// Bytes/s of each rank towards `peers` others of a level, before protocols. A pair's bandwidth of 0 is no limit.
+/// Bytes/s of each rank towards `peers` others of a level, before protocols. A pair's bandwidth of 0 is no
+/// limit.
 double line_rate(const cluster::Level& level, double peers) {
   const double pairs = level.pair_bandwidth * std::max(1.0, peers);
   return pairs > 0 ? std::min(level.bandwidth, pairs) : level.bandwidth;

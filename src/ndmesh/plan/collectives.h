@@ -32,9 +32,10 @@ struct GroupCost {
   bool operator==(const GroupCost&) const = default;
 };
 
-/// Seconds of collectives on one cluster: the least over protocols (one of little latency and half the bandwidth, one of
-/// all bandwidth, after NCCL's LL128 and Simple) and over algorithms (ring; tree for small all-reduces). All groups of
-/// the same shape run at once, as they do in training: cluster::Level::bandwidth counts that.
+/// Seconds of collectives on one cluster: the least over protocols (one of little latency and half the
+/// bandwidth, one of all bandwidth, after NCCL's LL128 and Simple) and over algorithms (ring; tree for small
+/// all-reduces). All groups of the same shape run at once, as they do in training: cluster::Level::bandwidth
+/// counts that.
 class Collectives {
  public:
   /// `cluster` outlives it. RequestError when a level's bandwidth is not known.
@@ -54,9 +55,9 @@ class Collectives {
   double broadcasts(const GroupCost& group, double bytes) const;
   /// `bytes` that one rank holds, 1 / n of them for each.
   double all_to_all(const GroupCost& group, double bytes) const;
-  /// Tokens to the ranks of their experts: `bytes` of the tokens of one rank, each for `copies` experts. A copy goes to
-  /// each expert on its own; or (`once`, as DeepEP does) once to each domain and rank that has one of them, experts being
-  /// spread evenly.
+  /// Tokens to the ranks of their experts: `bytes` of the tokens of one rank, each for `copies` experts. A
+  /// copy goes to each expert on its own; or (`once`, as DeepEP does) once to each domain and rank that has
+  /// one of them, experts being spread evenly.
   double dispatch(const GroupCost& group, double bytes, double copies, bool once) const;
   /// `bytes` from one rank to its neighbour, all at once.
   double send(const GroupCost& group, double bytes) const;

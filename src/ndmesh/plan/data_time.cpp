@@ -7,8 +7,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Hides `seconds`, done in `parts` equal pieces, under `window` seconds of compute; the first (or last) piece has
-/// nothing to hide under.
+/// Hides `seconds`, done in `parts` equal pieces, under `window` seconds of compute; the first (or last)
+/// piece has nothing to hide under.
 Shown hide(double seconds, double parts, double window, bool overlapped) {
   if (!overlapped || seconds <= 0) {
     return {.exposed = std::max(0.0, seconds), .hidden = 0};

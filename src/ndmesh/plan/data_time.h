@@ -43,7 +43,8 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
 /// Elements that the rank's optimizer updates.
 double updated_elements(const Candidate& candidate, const DataGroups& groups, const Work& work);
 
-/// Seconds of the optimizer with clipping over `elements`, on the device or (offload) on the host with its transfers.
+/// Seconds of the optimizer with clipping over `elements`, on the device or (offload) on the host with its
+/// transfers.
 double optimizer_seconds(const Candidate& candidate, const Rates& rates, double elements);
 
 }  // namespace ndmesh::plan

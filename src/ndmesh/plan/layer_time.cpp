@@ -84,8 +84,8 @@ struct LayerClock::Tally {
   double selective_kernels = 0;
   double last_weight_seconds = 0;  // of the last linear layer: what its input's reduction can hide under
 
-  /// Compute is not shorter than the host needs to launch its kernels. Then collectives add to it: they start when the
-  /// last of their ranks has launched them.
+  /// Compute is not shorter than the host needs to launch its kernels. Then collectives add to it: they start
+  /// when the last of their ranks has launched them.
   static void at_least(Pass& pass, double host) { pass.compute = std::max(pass.compute, host); }
 
   Work finish(const LayerKind& kind, double host_seconds) {
@@ -147,8 +147,9 @@ void LayerClock::elementwise(Tally& tally, double bytes) const {
   }
 }
 
-/// Before a linear layer that tp cuts by columns: sequence parallelism gathers its input; backward reduces the input's
-/// gradient, and gathers the input again for the weight gradient under the product of the input's gradient.
+/// Before a linear layer that tp cuts by columns: sequence parallelism gathers its input; backward reduces
+/// the input's gradient, and gathers the input again for the weight gradient under the product of the input's
+/// gradient.
 void LayerClock::enter_columns(Tally& tally) const {
   if (division_.tp <= 1) {
     return;
@@ -172,7 +173,8 @@ void LayerClock::enter_columns(Tally& tally) const {
   tally.input_kernels += 1;
 }
 
-/// Behind a linear layer that tp cuts by rows: the output is summed; sequence parallelism gathers its gradient.
+/// Behind a linear layer that tp cuts by rows: the output is summed; sequence parallelism gathers its
+/// gradient.
 void LayerClock::leave_rows(Tally& tally) const {
   if (division_.tp <= 1) {
     return;

@@ -26,8 +26,8 @@ struct Pass {
   Pass& operator*=(double factor);
 };
 
-/// Some layers (or an end of the model) on one rank: their passes, and the parameters that the rank holds of them
-/// before the shard ranks share them.
+/// Some layers (or an end of the model) on one rank: their passes, and the parameters that the rank holds of
+/// them before the shard ranks share them.
 struct Work {
   Pass forward, input_grad, weight_grad;
   double dense = 0;   ///< elements reduced over the loss ranks

@@ -7,8 +7,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Megatron-LM before FlashAttention and the distributed optimizer: fused softmax, gradients summed after the last
-/// backward.
+/// Megatron-LM before FlashAttention and the distributed optimizer: fused softmax, gradients summed after the
+/// last backward.
 TimeProfile early_megatron() {
   TimeProfile profile;
   profile.attention = AttentionKernel::unfused;
@@ -21,7 +21,8 @@ TimeProfile early_megatron() {
   return profile;
 }
 
-/// Megatron-DeepSpeed with its pipeline engine and ZeRO-1 (BLOOM, vTrain, Aleph Alpha): 16-bit gradients, no overlap.
+/// Megatron-DeepSpeed with its pipeline engine and ZeRO-1 (BLOOM, vTrain, Aleph Alpha): 16-bit gradients, no
+/// overlap.
 TimeProfile megatron_deepspeed() {
   TimeProfile profile = early_megatron();
   profile.gradient_bytes = 2;

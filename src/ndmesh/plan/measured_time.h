@@ -5,8 +5,8 @@
 
 namespace ndmesh::plan {
 
-/// How the run of a row spent time, where it differs from its runtime as of today (`today`): what its group is known to
-/// have run (year and framework), then what its notes say (kernels, compilation, overlaps).
+/// How the run of a row spent time, where it differs from its runtime as of today (`today`): what its group
+/// is known to have run (year and framework), then what its notes say (kernels, compilation, overlaps).
 TimeProfile measured_time(const MeasuredRow& row, const TimeProfile& today);
 
 /// The vTrain tables: Megatron-DeepSpeed of 2022, attention written to memory, nothing overlapped.

@@ -13,7 +13,8 @@ struct Product {
   double flops() const { return 2 * m * n * k * batch; }
 };
 
-/// Fused attention of `tokens` queries on `heads` heads of one rank, each looking at `context` keys on average.
+/// Fused attention of `tokens` queries on `heads` heads of one rank, each looking at `context` keys on
+/// average.
 struct AttentionShape {
   double tokens = 0;
   double heads = 0;
@@ -31,10 +32,10 @@ struct ScoreShape {
   double count() const { return attention.tokens * attention.heads * sequence; }
 };
 
-/// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles of the shape that suits it best;
-/// tiles run on the compute units in whole waves, or (stream-K, Osama et al. 2023) are dealt out evenly, with pieces of
-/// tiles added up in float32; each tile pays a prologue along k; never faster than its operands move. `extra_bytes` move
-/// beside them.
+/// Seconds of a product at `flops` FLOP/s of a large one: the output is cut into tiles of the shape that
+/// suits it best; tiles run on the compute units in whole waves, or (stream-K, Osama et al. 2023) are dealt
+/// out evenly, with pieces of tiles added up in float32; each tile pays a prologue along k; never faster than
+/// its operands move. `extra_bytes` move beside them.
 double product_seconds(const Rates& rates, const Product& product, double flops, double extra_bytes = 0);
 
 /// Seconds to bring `elements` into the 8-bit format of products; 0 for other formats.
@@ -43,8 +44,8 @@ double cast_seconds(const Rates& rates, double elements);
 /// Seconds to move `bytes` through memory in one kernel.
 double move_seconds(const Rates& rates, double bytes);
 
-/// Seconds of the two products of unfused attention, forward; the bytes of the scores are not in it. Heads are many small
-/// products at once, which hide each other's prologues; only narrow heads keep units waiting.
+/// Seconds of the two products of unfused attention, forward; the bytes of the scores are not in it. Heads
+/// are many small products at once, which hide each other's prologues; only narrow heads keep units waiting.
 double score_products_seconds(const Rates& rates, const ScoreShape& shape);
 
 /// Seconds of fused attention (FlashAttention): forward, and backward with its 2.5 times as many FLOPs.

@@ -60,8 +60,8 @@ std::int64_t micro_batches(const Problem& problem, const Candidate& candidate);
 /// The schedule's shape; one rank, one chunk while pp is 1.
 schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidate);
 
-/// The decoder layers of one stage of `shape`: layout::stage_layers, or, where the ends are layers, that of two layers
-/// more, less the embedding on the first stage and the head on the last. May be none.
+/// The decoder layers of one stage of `shape`: layout::stage_layers, or, where the ends are layers, that of
+/// two layers more, less the embedding on the first stage and the head on the last. May be none.
 layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage);
 
 }  // namespace ndmesh::plan

@@ -13,7 +13,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Eager libtorch: every elementwise op is a kernel; plain data parallelism overlaps, updates and gathers do not.
+/// Eager libtorch: every elementwise op is a kernel; plain data parallelism overlaps, updates and gathers do
+/// not.
 TimeProfile ndmesh_profile() {
   TimeProfile profile;
   profile.elementwise_passes = 2;
@@ -26,7 +27,8 @@ TimeProfile ndmesh_profile() {
   return profile;
 }
 
-/// Megatron-Core with Transformer Engine and the distributed optimizer's overlaps on, as its recipes have them.
+/// Megatron-Core with Transformer Engine and the distributed optimizer's overlaps on, as its recipes have
+/// them.
 TimeProfile megatron_profile() {
   TimeProfile profile;
   profile.attention = AttentionKernel::flash3;

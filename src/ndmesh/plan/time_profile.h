@@ -5,8 +5,8 @@
 
 namespace ndmesh::plan {
 
-/// How attention is computed: `unfused` writes the scores of all token pairs to memory, causal or not; the others
-/// (FlashAttention 1, 2, 3; Dao et al.) keep them on chip and skip what the mask hides.
+/// How attention is computed: `unfused` writes the scores of all token pairs to memory, causal or not; the
+/// others (FlashAttention 1, 2, 3; Dao et al.) keep them on chip and skip what the mask hides.
 enum class AttentionKernel : std::uint8_t { unfused, flash1, flash2, flash3 };
 
 /// What `recompute.policy: selective` computes again.
@@ -17,12 +17,12 @@ struct SelectiveRecompute {
   bool operator==(const SelectiveRecompute&) const = default;
 };
 
-/// How one runtime spends time: which collectives it overlaps with what, what its fused kernels save. Plain values:
-/// a measurement of an older version sets what that version did.
+/// How one runtime spends time: which collectives it overlaps with what, what its fused kernels save. Plain
+/// values: a measurement of an older version sets what that version did.
 struct TimeProfile {
   AttentionKernel attention = AttentionKernel::flash2;
-  /// Bytes that elementwise ops, norms and activations move, relative to one fused kernel for each: 1 fused or
-  /// compiled; about 2 when every elementwise op is a kernel.
+  /// Bytes that elementwise ops, norms and activations move, relative to one fused kernel for each: 1 fused
+  /// or compiled; about 2 when every elementwise op is a kernel.
   double elementwise_passes = 1;
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to a multiple of this times tp
   bool pads_uncut_vocabulary = true;     ///< also where tp is 1
