@@ -73,7 +73,8 @@ TEST(WeightedMean, ValueAndInterval) {
   EXPECT_DOUBLE_EQ(one.high, 4);
   EXPECT_DOUBLE_EQ(weighted_mean({1, 4}, {2, 1}).value, 2);
 
-  // Of n draws from a fair coin the mean has the standard deviation 1 / (2 sqrt(n)); 90 % lie within 1.645 of it.
+  // Of n draws from a fair coin the mean has the standard deviation 1 / (2 sqrt(n)); 90 % lie within 1.645 of
+  // it.
   std::vector<double> coin;
   for (int i = 0; i < 400; ++i) coin.push_back(i % 2);
   const WeightedMean mean = weighted_mean(coin, std::vector<double>(coin.size(), 1.0));

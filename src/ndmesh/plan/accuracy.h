@@ -12,8 +12,8 @@
 
 namespace ndmesh::plan {
 
-/// How far predictions are from measurements, over some rows. A figure is there when a row counts to it. Errors are in
-/// percent of the measured value.
+/// How far predictions are from measurements, over some rows. A figure is there when a row counts to it.
+/// Errors are in percent of the measured value.
 struct Accuracy {
   std::string name;
   std::int64_t rows = 0;  ///< that are judged at all

@@ -13,7 +13,8 @@
 namespace ndmesh::plan {
 namespace {
 
-/// Of every two timed rows of a cluster one may be fitted to; the others are scored. One alone is no calibration.
+/// Of every two timed rows of a cluster one may be fitted to; the others are scored. One alone is no
+/// calibration.
 constexpr std::size_t rows_for_each_fitted = 2;
 constexpr std::size_t least_fitted = 2;
 
@@ -51,7 +52,8 @@ double distance(const Features& a, const Features& b) {
   return std::sqrt(sum);
 }
 
-/// Chooses `wanted` of the points one by one, each time the one that brings all points nearest to a chosen one: greedy k-medoids.
+/// Chooses `wanted` of the points one by one, each time the one that brings all points nearest to a chosen
+/// one: greedy k-medoids.
 std::vector<std::size_t> medoids(const std::vector<Features>& points, std::size_t wanted) {
   std::vector<double> apart(points.size(), std::numeric_limits<double>::max());  // from the nearest chosen
   std::vector<std::size_t> chosen;

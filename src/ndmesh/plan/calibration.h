@@ -11,10 +11,10 @@ namespace ndmesh::plan {
 /// Most rows of one cluster that its constants are fitted to.
 inline constexpr std::size_t most_calibration_rows = 12;
 
-/// Which of `rows` (indices into `list`, of one cluster, each with a time) the constants are fitted to, by a fixed rule
-/// that never looks at a measured time: at most half of them and at most 12, none of fewer than four; those that stand
-/// for the others best: each next one brings all rows nearest to a chosen one, in mesh, batch, model, precision and
-/// recompute (greedy k-medoids). Ascending.
+/// Which of `rows` (indices into `list`, of one cluster, each with a time) the constants are fitted to, by a
+/// fixed rule that never looks at a measured time: at most half of them and at most 12, none of fewer than
+/// four; those that stand for the others best: each next one brings all rows nearest to a chosen one, in
+/// mesh, batch, model, precision and recompute (greedy k-medoids). Ascending.
 std::vector<std::size_t> calibration_rows(const std::vector<Measurement>& list,
                                           const std::vector<std::size_t>& rows);
 
@@ -36,8 +36,9 @@ struct Calibration {
   double error_after = 0;
 };
 
-/// Fits the constants of every architecture and runtime of `measurements`, to the calibration rows of each of its clusters, so
-/// that no cluster decides alone. Rows that the time model refuses are moved to `measurements.left_out`.
+/// Fits the constants of every architecture and runtime of `measurements`, to the calibration rows of each of
+/// its clusters, so that no cluster decides alone. Rows that the time model refuses are moved to
+/// `measurements.left_out`.
 std::vector<Calibration> calibrate(Measurements& measurements);
 
 }  // namespace ndmesh::plan

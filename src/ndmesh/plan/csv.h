@@ -27,10 +27,11 @@ struct CsvLimits {
   std::size_t cell_bytes = 100'000;
 };
 
-/// Reads a table of RFC 4180 (commas; quotes double inside quotes; \n or \r\n; a leading byte order mark and blank
-/// lines are skipped) whose first line names the columns. `text` may hold anything: RequestError with `source`
-/// and the line for a quote that is never closed or stands inside a bare cell, a record with another number of
-/// cells, a zero byte, a column without name or named twice, no column at all, and what exceeds `limits`.
+/// Reads a table of RFC 4180 (commas; quotes double inside quotes; \n or \r\n; a leading byte order mark and
+/// blank lines are skipped) whose first line names the columns. `text` may hold anything: RequestError with
+/// `source` and the line for a quote that is never closed or stands inside a bare cell, a record with another
+/// number of cells, a zero byte, a column without name or named twice, no column at all, and what exceeds
+/// `limits`.
 CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {});
 
 }  // namespace ndmesh::plan

@@ -13,7 +13,8 @@ struct Distrust {
   std::string reason;
 };
 
-/// Every objection to the row, by the words of its notes and, where the table's description names single rows, by id.
+/// Every objection to the row, by the words of its notes and, where the table's description names single
+/// rows, by id.
 std::vector<Distrust> distrust(const MeasuredRow& row);
 
 }  // namespace ndmesh::plan

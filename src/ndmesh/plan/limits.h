@@ -15,15 +15,15 @@ struct Limit {
   double value = 0;
 };
 
-/// memory_mape, mape_uncalibrated, mape_calibrated, regret: percent, at most; verdict: percent right, at least; tau: at
-/// least.
+/// memory_mape, mape_uncalibrated, mape_calibrated, regret: percent, at most; verdict: percent right, at
+/// least; tau: at least.
 std::vector<std::string> limit_figures();
 
 /// RequestError for an unknown figure (with the nearest) and for what is no number.
 Limit parse_limit(std::string_view text);
 
-/// Every limit that does not hold, in words; also one that nothing was measured for. RequestError for a group that
-/// is not there.
+/// Every limit that does not hold, in words; also one that nothing was measured for. RequestError for a group
+/// that is not there.
 std::vector<std::string> broken_limits(const std::vector<Limit>& limits, const Accuracy& all,
                                        const std::vector<Accuracy>& groups);
 

@@ -32,8 +32,8 @@ std::int64_t guessed_ffn(std::int64_t hidden, bool gated) {
   return (8 * hidden / 3 + multiple - 1) / multiple * multiple;
 }
 
-/// Latent sizes by the public configurations: the small models of the family (V2-Lite, Moonlight) take queries
-/// from hidden directly, the others from a latent.
+/// Latent sizes by the public configurations: the small models of the family (V2-Lite, Moonlight) take
+/// queries from hidden directly, the others from a latent.
 std::optional<model::LatentAttention> latent_attention(const MeasuredRow& row) {
   const std::string name = name_of(row);
   const bool is_latent = contains(name, "deepseek") || contains(name, "kimi") ||

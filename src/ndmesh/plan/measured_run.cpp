@@ -155,8 +155,8 @@ job::Offload offload(const MeasuredRow& row) {
   return optimizer ? job::Offload::optimizer : job::Offload::none;
 }
 
-/// FLOPs of one step by the count behind tflops_per_gpu; attention full unless it says causal, the layers' forward
-/// twice when it counts full recompute.
+/// FLOPs of one step by the count behind tflops_per_gpu; attention full unless it says causal, the layers'
+/// forward twice when it counts full recompute.
 double counted_flops(const MeasuredRow& row, const Problem& problem) {
   const std::string kind = lower(row.text("flop_kind"));
   const model::FlopsPerToken flops = model::flops_per_token(problem.model, problem.seq_len);

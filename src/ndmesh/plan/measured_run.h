@@ -8,9 +8,10 @@
 
 namespace ndmesh::plan {
 
-/// Mesh, micro-batch, schedule, ZeRO stage and recompute of a row of the training table. zero_stage 1 without dp_shard
-/// shares the optimizer over all data-parallel ranks; a stage that is not stated counts as 1 (0 where
-/// distributed_optimizer is 0). What is missing, does not multiply to `gpus` or is not modelled is a problem of the row.
+/// Mesh, micro-batch, schedule, ZeRO stage and recompute of a row of the training table. zero_stage 1 without
+/// dp_shard shares the optimizer over all data-parallel ranks; a stage that is not stated counts as 1 (0
+/// where distributed_optimizer is 0). What is missing, does not multiply to `gpus` or is not modelled is a
+/// problem of the row.
 Candidate measured_candidate(const MeasuredRow& row, const model::ModelSpec& model);
 
 /// Seconds of one step: step_time_s, else by tokens_per_s_per_gpu, else by tflops_per_gpu and the count that

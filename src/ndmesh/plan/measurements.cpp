@@ -90,8 +90,8 @@ Measurement measurement_of(const MeasuredRow& row) {
   return result;
 }
 
-/// Whether the row tells that its mesh fits: it ended out of memory, or has a time or a memory peak. What decides
-/// memory must be stated.
+/// Whether the row tells that its mesh fits: it ended out of memory, or has a time or a memory peak. What
+/// decides memory must be stated.
 std::optional<bool> verdict(const MeasuredRow& row, const Measurement& measurement,
                             std::vector<LeftOut>& left_out) {
   const bool ran_out = row.text("status") == "oom";

@@ -14,7 +14,8 @@ namespace ndmesh::plan {
 
 /// A peak of device memory that somebody measured.
 struct MeasuredMemory {
-  /// Bytes of live tensors; what the allocator took from the device; all that the device lost, context included.
+  /// Bytes of live tensors; what the allocator took from the device; all that the device lost, context
+  /// included.
   enum class Kind { allocated, reserved, device };
   /// Of which pipeline rank.
   enum class Scope { worst, first, last };
@@ -52,13 +53,13 @@ struct Measurements {
 };
 
 /// Reads a table of measurements, recognised by its header; columns that are not known are ignored.
-///   training table: id, model dimensions, gpu, mesh, batch, and step_time_s, tokens_per_s_per_gpu, tflops_per_gpu,
-///     peak_mem_gib, status (docs/accuracy.md says what each column means);
-///   vTrain table: gpus, global_batch, micro_batch, hidden, heads, layers, seq_len, tp, dp, pp, iteration_ms; GPTs on
-///     nodes of 8 A100 under Megatron, 1F1B, full recompute.
-/// A step's time is step_time_s, else follows from tokens/s, else from TFLOP/s by the stated count. Rows that lack
-/// something, that their own source disowns or that hold what is not modelled are left out with their reason.
-/// RequestError, with the line, for what is no such table; at most 100,000 rows of 64 MiB are read.
+///   training table: id, model dimensions, gpu, mesh, batch, and step_time_s, tokens_per_s_per_gpu,
+///     tflops_per_gpu, peak_mem_gib, status (docs/validation.md says what each column means);
+///   vTrain table: gpus, global_batch, micro_batch, hidden, heads, layers, seq_len, tp, dp, pp, iteration_ms;
+///     GPTs on nodes of 8 A100 under Megatron-DeepSpeed, 1F1B, full recompute.
+/// A step's time is step_time_s, else follows from tokens/s, else from TFLOP/s by the stated count. Rows that
+/// lack something, that their own source disowns or that hold what is not modelled are left out with their
+/// reason. RequestError, with the line, for what is no such table; at most 100,000 rows of 64 MiB are read.
 Measurements parse_measurements(std::string_view text, const std::string& source);
 Measurements read_measurements(const std::filesystem::path& file);
 

@@ -26,8 +26,8 @@ void predict_memory(const Measurement& measurement, Prediction& prediction);
 /// Seconds of a step. RequestError when the time model refuses the problem.
 double predict_seconds(const Measurement& measurement, const Constants& constants);
 
-/// Predictions of every measurement, in order. What a model refuses is taken from the measurement and added to
-/// `measurements.left_out`. Uses all cores.
+/// Predictions of every measurement, in order. What a model refuses is taken from the measurement and added
+/// to `measurements.left_out`. Uses all cores.
 std::vector<Prediction> predict(Measurements& measurements);
 
 }  // namespace ndmesh::plan

@@ -6,13 +6,14 @@
 
 namespace ndmesh::plan {
 
-/// Kendall's tau-b of two lists of equal length, -1 to 1: concordant less discordant pairs over the geometric mean of
-/// the pairs that are not tied in the one and in the other list. Nothing when either list has no two different
-/// values. O(n log n), after Knight (1966).
+/// Kendall's tau-b of two lists of equal length, -1 to 1: concordant less discordant pairs over the geometric
+/// mean of the pairs that are not tied in the one and in the other list. Nothing when either list has no two
+/// different values. O(n log n), after Knight (1966).
 std::optional<double> kendall_tau_b(const std::vector<double>& x, const std::vector<double>& y);
 
-/// What it costs to trust a prediction: the measured time of the row with the least predicted time over the least
-/// measured time, less 1. Rows that are predicted alike count by their mean. `measured` is positive, not empty.
+/// What it costs to trust a prediction: the measured time of the row with the least predicted time over the
+/// least measured time, less 1. Rows that are predicted alike count by their mean. `measured` is positive,
+/// not empty.
 double regret(const std::vector<double>& predicted, const std::vector<double>& measured);
 
 /// A mean, and between which values it would lie in nine of ten repetitions.

@@ -8,8 +8,9 @@
 
 namespace ndmesh::plan {
 
-/// The layouts of one ranking group: rows of one cluster, model, number of devices, batch and sequence. Rows that are the
-/// same to the planner (repeated measurements, other releases of the software) are one layout, with their mean time.
+/// The layouts of one ranking group: rows of one cluster, model, number of devices, batch and sequence. Rows
+/// that are the same to the planner (repeated measurements, other releases of the software) are one layout,
+/// with their mean time.
 struct Ranking {
   std::string key;       ///< Measurement::ranking
   std::size_t rows = 0;  ///< scored: 3 or more
