@@ -33,4 +33,12 @@ std::string read_file(const std::filesystem::path& path, std::int64_t most_bytes
   return text;
 }
 
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  if (!file.flush()) {
+    throw RunError(fmt::format("{}: cannot be written", shown(path.string())));
+  }
+}
+
 }  // namespace ndmesh

@@ -31,4 +31,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
 }  // namespace ndmesh

@@ -16,4 +16,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 /// Pieces between separators, empty ones included.
 std::vector<std::string> split(std::string_view text, char separator);
 
+/// With ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 }  // namespace ndmesh

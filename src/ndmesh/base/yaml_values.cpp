@@ -53,12 +53,9 @@ bool is_plain_text(const std::string& value) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '.' || c == '/';
   };
-  std::string lower = value;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   const bool starts_well = !value.empty() && value.front() != '-' && value.front() != '.';
   return starts_well && std::all_of(value.begin(), value.end(), safe) &&
-         std::find(words.begin(), words.end(), lower) == words.end();
+         std::find(words.begin(), words.end(), lower(value)) == words.end();
 }
 
 }  // namespace

@@ -80,11 +80,8 @@ const std::vector<Entry>& entries() {
 
 /// Case, '-', '_' and spaces do not tell devices apart.
 std::string plain(std::string_view name) {
-  std::string result;
-  for (const char c : name) {
-    if (c == '-' || c == '_' || c == ' ') continue;
-    result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
+  std::string result = lower(name);
+  std::erase_if(result, [](char c) { return c == '-' || c == '_' || c == ' '; });
   return result;
 }
 

@@ -48,7 +48,7 @@ class Check {
     refuse_axis("mesh.cp_size", sizes.cp, "context parallelism");
     refuse_axis("mesh.ep_size", sizes.ep, "expert parallelism");
     refuse_axis("mesh.etp_size", sizes.etp, "expert parallelism");
-    const std::int64_t batch_ranks = sizes.dp_replicate * sizes.dp_shard;
+    const std::int64_t batch_ranks = sizes.batch_ranks();
     if (batch_ranks > most_ranks) {
       problems_.add(fmt::format(
           "mesh.dp_replicate_size {} times mesh.dp_shard_size {} is {} ranks; run.transport threads "
@@ -163,7 +163,7 @@ std::int64_t threads_per_rank(const Job& job) {
 }
 
 std::int64_t accumulation(const Job& job) {
-  return job.batch.global / (job.batch.micro * job.mesh.dp_replicate * job.mesh.dp_shard);
+  return job.batch.global / (job.batch.micro * job.mesh.batch_ranks());
 }
 
 }  // namespace ndmesh::job

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,16 @@ Field texts(std::string key, std::string range, std::string help, Member member)
 /// A name and the value that it stands for.
 template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
+
+/// The choices that `values` are, each under its own name (`name_of`, found beside the type).
+template <typename Value>
+Choices<Value> choices_of(std::initializer_list<Value> values) {
+  Choices<Value> choices;
+  for (const Value value : values) {
+    choices.emplace_back(name_of(value), value);
+  }
+  return choices;
+}
 
 /// Throws for what is none of `choices`; a name that is only planned is told from a typing error. `allowed`
 /// is what the message lists, where that is more than the names.

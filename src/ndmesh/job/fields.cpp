@@ -4,6 +4,7 @@
 
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
+#include "ndmesh/job/names.h"
 #include "ndmesh/model/config.h"
 
 namespace ndmesh::job {
@@ -142,8 +143,7 @@ std::vector<Field> batch_and_mesh() {
 std::vector<Field> optimization() {
   return {
       choice<OptimizerName>(
-          "optimizer.name",
-          {{"adamw", OptimizerName::adamw}, {"sgd", OptimizerName::sgd}, {"muon", OptimizerName::muon}},
+          "optimizer.name", choices_of({OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}),
           "Update rule", at(&Job::optimizer, &OptimizerSection::name), {"adam", "adafactor", "lion"}),
       number("optimizer.lr", {0, 1000}, "Peak learning rate", at(&Job::optimizer, &OptimizerSection::lr)),
       betas_field(),

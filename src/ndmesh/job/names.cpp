@@ -11,6 +11,9 @@ constexpr std::array<std::string_view, 3> offloads = {"none", "optimizer", "all"
 constexpr std::array<std::string_view, 4> contexts = {"ring", "allgather", "alltoall", "hierarchical"};
 constexpr std::array<std::string_view, 3> optimizers = {"adamw", "sgd", "muon"};
 constexpr std::array<std::string_view, 5> policies = {"none", "selective", "full", "every", "budget"};
+constexpr std::array<std::string_view, 4> weights = {"bfloat16", "fp8", "int8", "int4"};
+constexpr std::array<std::string_view, 4> caches = {"float32", "bfloat16", "fp8", "int8"};
+constexpr std::array<std::string_view, 3> kv_policies = {"reserve", "paged", "prefix"};
 
 }  // namespace
 
@@ -28,6 +31,18 @@ std::string_view name_of(OptimizerName name) {
 
 std::string_view name_of(Recompute::Policy policy) {
   return policies.at(static_cast<std::size_t>(policy));
+}
+
+std::string_view name_of(WeightFormat format) {
+  return weights.at(static_cast<std::size_t>(format));
+}
+
+std::string_view name_of(KvFormat format) {
+  return caches.at(static_cast<std::size_t>(format));
+}
+
+std::string_view name_of(KvPolicy policy) {
+  return kv_policies.at(static_cast<std::size_t>(policy));
 }
 
 std::string yaml_of(const Recompute& recompute) {

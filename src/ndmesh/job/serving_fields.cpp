@@ -1,5 +1,6 @@
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
+#include "ndmesh/job/names.h"
 
 namespace ndmesh::job {
 namespace {
@@ -31,19 +32,14 @@ std::vector<Field> wishes() {
 
 std::vector<Field> formats() {
   return {
-      choice<WeightFormat>("plan.weights",
-                           {{"bfloat16", WeightFormat::bfloat16},
-                            {"fp8", WeightFormat::fp8},
-                            {"int8", WeightFormat::int8},
-                            {"int4", WeightFormat::int4}},
-                           "serve: how the matrices of the layers are stored; tables, norms and router stay "
-                           "bfloat16",
-                           serving(&ServingKeys::weights)),
+      choice<WeightFormat>(
+          "plan.weights",
+          choices_of({WeightFormat::bfloat16, WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4}),
+          "serve: how the matrices of the layers are stored; tables, norms and router stay "
+          "bfloat16",
+          serving(&ServingKeys::weights)),
       choice<KvFormat>("plan.kv_dtype",
-                       {{"float32", KvFormat::float32},
-                        {"bfloat16", KvFormat::bfloat16},
-                        {"fp8", KvFormat::fp8},
-                        {"int8", KvFormat::int8}},
+                       choices_of({KvFormat::float32, KvFormat::bfloat16, KvFormat::fp8, KvFormat::int8}),
                        "serve: how keys and values are stored", serving(&ServingKeys::kv_dtype)),
   };
 }
@@ -51,8 +47,7 @@ std::vector<Field> formats() {
 std::vector<Field> cache() {
   return {
       choice<KvPolicy>(
-          "plan.kv_policy",
-          {{"reserve", KvPolicy::reserve}, {"paged", KvPolicy::paged}, {"prefix", KvPolicy::prefix}},
+          "plan.kv_policy", choices_of({KvPolicy::reserve, KvPolicy::paged, KvPolicy::prefix}),
           "serve: reserve gives each sequence room for plan.context; paged gives blocks as it grows; "
           "prefix also holds a shared beginning once",
           serving(&ServingKeys::kv_policy)),

@@ -43,15 +43,6 @@ Field recompute_field() {
       [](Job& job, const YamlNode& node) { job.recompute = recompute_of(node); }};
 }
 
-template <typename Value>
-Choices<Value> choices_of(std::initializer_list<Value> values) {
-  Choices<Value> choices;
-  for (const Value value : values) {
-    choices.emplace_back(name_of(value), value);
-  }
-  return choices;
-}
-
 std::vector<Field> sharding() {
   return {
       choice<std::int64_t>(

@@ -81,6 +81,8 @@ struct MeshSizes {
   std::int64_t& size(Axis axis);
   bool operator==(const MeshSizes&) const = default;
 
+  /// Ranks that see different samples: dp_replicate * dp_shard.
+  std::int64_t batch_ranks() const { return dp_replicate * dp_shard; }
   /// Ranks of one pipeline stage: dp_replicate * dp_shard * cp * tp. Saturates at 2^63 - 1, as world does.
   std::int64_t stage_ranks() const;
   /// Product of all dense axes. ep and etp regroup ranks and never multiply.

@@ -8,10 +8,6 @@
 namespace ndmesh::mesh {
 namespace {
 
-std::int64_t batch_ranks(const RuleInput& in) {
-  return in.mesh.dp_replicate * in.mesh.dp_shard;
-}
-
 /// "mesh.tp_size 2 x mesh.pp_size 3": the axes larger than 1.
 std::string product_text(const MeshSizes& sizes) {
   std::vector<std::string> factors;
@@ -132,12 +128,12 @@ std::string expert_ranks_message(const RuleInput& in) {
 }
 
 std::string batch_message(const RuleInput& in) {
-  const std::int64_t unit = in.micro_batch * batch_ranks(in);
+  const std::int64_t unit = in.micro_batch * in.mesh.batch_ranks();
   return fmt::format(
       "batch.global: {} is not a multiple of {} = batch.micro {} x {} batch ranks (mesh.dp_replicate_size {} "
       "x "
       "mesh.dp_shard_size {}); nearest: {}",
-      in.global_batch, unit, in.micro_batch, batch_ranks(in), in.mesh.dp_replicate, in.mesh.dp_shard,
+      in.global_batch, unit, in.micro_batch, in.mesh.batch_ranks(), in.mesh.dp_replicate, in.mesh.dp_shard,
       nearest_multiples(in.global_batch, unit));
 }
 
@@ -158,7 +154,7 @@ std::string interleaving_message(const RuleInput& in) {
   for (const std::int64_t direction : {-1, 1}) {
     std::int64_t count = asked + direction;
     while (count > 0 && !interleaves(count, in.mesh.pp, in.interleaving)) count += direction;
-    if (count > 0) nearest.push_back(count * in.micro_batch * batch_ranks(in));
+    if (count > 0) nearest.push_back(count * in.micro_batch * in.mesh.batch_ranks());
   }
   const bool classic = in.interleaving == Interleaving::classic;
   return fmt::format(

@@ -144,7 +144,7 @@ constexpr RuleEntry table[] = {
            "shard.zero is 0, but mesh.dp_shard_size is {}; allowed: shard.zero 1 to 3, or "
            "mesh.dp_replicate_size {} "
            "for whole copies",
-           in.mesh.dp_shard, in.mesh.dp_replicate * in.mesh.dp_shard);
+           in.mesh.dp_shard, in.mesh.batch_ranks());
      }},
 
     // What the target runtime can do

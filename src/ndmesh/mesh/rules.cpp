@@ -115,7 +115,7 @@ std::vector<std::int64_t> legal_tp_sizes(std::int64_t heads, std::int64_t kv_hea
 
 std::optional<std::int64_t> micro_batches(const RuleInput& input) {
   if (input.global_batch < 1 || input.micro_batch < 1) return std::nullopt;
-  const std::int64_t batch_ranks = input.mesh.dp_replicate * input.mesh.dp_shard;
+  const std::int64_t batch_ranks = input.mesh.batch_ranks();
   // Divided one after the other: the product may not fit.
   if (input.global_batch % batch_ranks != 0 || input.global_batch / batch_ranks % input.micro_batch != 0) {
     return std::nullopt;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ndmesh/model/config.h"
+#include "ndmesh/model/inventory.h"
 
 namespace ndmesh::model {
 namespace {
@@ -20,10 +21,8 @@ double matmul_parameters(const ModelSpec& spec) {
   const auto head = static_cast<double>(spec.vocab) * static_cast<double>(spec.hidden);
   double count =
       head * static_cast<double>(1 + spec.mtp_layers) + static_cast<double>(spec.unspecified_parameters);
-  for (std::int64_t layer = 0; layer < spec.total_layers(); ++layer) {
-    for (const LayerParameter& parameter : spec.layer_parameters(layer)) {
-      count += met_elements(parameter, spec);
-    }
+  for (const LayerParameter& parameter : counted_inventory(spec)) {
+    count += parameter.spec.layer >= 0 ? met_elements(parameter, spec) : 0;
   }
   return count;
 }

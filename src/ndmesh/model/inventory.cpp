@@ -243,4 +243,34 @@ std::vector<ParameterSpec> end_inventory(const ModelSpec& spec) {
   return ends;
 }
 
+std::vector<LayerParameter> counted_inventory(const ModelSpec& spec) {
+  std::vector<LayerParameter> list;
+  for (ParameterSpec& end : end_inventory(spec)) {
+    list.push_back({std::move(end), 1});
+  }
+  const auto add_layers = [&](std::int64_t first, std::int64_t layers) {
+    for (LayerParameter& parameter : layer_inventory(spec, first)) {
+      parameter.copies *= layers;
+      list.push_back(std::move(parameter));
+    }
+  };
+  for (const bool moe : {false, true}) {
+    std::int64_t first = -1;
+    std::int64_t layers = 0;
+    for (std::int64_t layer = spec.layers - 1; layer >= 0; --layer) {
+      if (spec.is_moe(layer) == moe) {
+        first = layer;
+        ++layers;
+      }
+    }
+    if (layers > 0) {
+      add_layers(first, layers);
+    }
+  }
+  if (spec.mtp_layers > 0) {
+    add_layers(spec.layers, spec.mtp_layers);
+  }
+  return list;
+}
+
 }  // namespace ndmesh::model

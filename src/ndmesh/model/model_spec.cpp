@@ -64,36 +64,6 @@ void append_layer(const ModelSpec& spec, std::int64_t layer, std::vector<Paramet
   }
 }
 
-/// Calls `visit` with every parameter and how often it is there: in a layer of each kind times its layers,
-/// and at the ends.
-template <class Visit>
-void for_each_parameter(const ModelSpec& spec, const Visit& visit) {
-  for (const ParameterSpec& parameter : spec.end_parameters()) {
-    visit(parameter, 1);
-  }
-  const auto visit_layers = [&](std::int64_t first, std::int64_t layers) {
-    for (const LayerParameter& parameter : spec.layer_parameters(first)) {
-      visit(parameter.spec, parameter.copies * layers);
-    }
-  };
-  for (const bool moe : {false, true}) {
-    std::int64_t first = -1;
-    std::int64_t layers = 0;
-    for (std::int64_t layer = spec.layers - 1; layer >= 0; --layer) {
-      if (spec.is_moe(layer) == moe) {
-        first = layer;
-        ++layers;
-      }
-    }
-    if (layers > 0) {
-      visit_layers(first, layers);
-    }
-  }
-  if (spec.mtp_layers > 0) {
-    visit_layers(spec.layers, spec.mtp_layers);
-  }
-}
-
 }  // namespace
 
 std::string_view name_of(Role role) {
@@ -135,26 +105,26 @@ std::vector<ParameterSpec> ModelSpec::parameters() const {
 
 std::int64_t ModelSpec::parameter_count() const {
   std::int64_t count = 0;
-  for_each_parameter(*this, [&](const ParameterSpec& parameter, std::int64_t number) {
-    count += parameter.elements() * number;
-  });
+  for (const LayerParameter& parameter : counted_inventory(*this)) {
+    count += parameter.elements();
+  }
   return count;
 }
 
 std::int64_t ModelSpec::active_parameter_count() const {
   std::int64_t count = 0;
-  for_each_parameter(*this, [&](const ParameterSpec& parameter, std::int64_t number) {
-    const std::int64_t elements = parameter.elements() * number;
-    count += is_expert(parameter.role) ? elements / experts->count * experts->per_token : elements;
-  });
+  for (const LayerParameter& parameter : counted_inventory(*this)) {
+    const std::int64_t elements = parameter.elements();
+    count += is_expert(parameter.spec.role) ? elements / experts->count * experts->per_token : elements;
+  }
   return count;
 }
 
 double approximate_parameter_count(const ModelSpec& spec) {
   double count = 0;
-  for_each_parameter(spec, [&](const ParameterSpec& parameter, std::int64_t number) {
-    count += static_cast<double>(parameter.elements()) * static_cast<double>(number);
-  });
+  for (const LayerParameter& parameter : counted_inventory(spec)) {
+    count += static_cast<double>(parameter.spec.elements()) * static_cast<double>(parameter.copies);
+  }
   return count;
 }
 
