@@ -31,7 +31,7 @@ std::vector<std::string> refusals(const ServingQuestion& question) {
 
 std::vector<std::string> names(const ServingAnswer& answer) {
   std::vector<std::string> list;
-  for (const ServingWarning& warning : answer.warnings) list.push_back(warning.name);
+  for (const Warning& warning : answer.warnings) list.push_back(warning.name);
   return list;
 }
 

@@ -66,7 +66,7 @@ inline Problem small_problem(const cluster::Cluster& cluster) {
   problem.model = small_llama();
   problem.cluster = cluster;
   problem.profile.name = "megatron";
-  problem.profile.time = time_profile("megatron");
+  problem.profile.time = time_profile(Runtime::megatron);
   problem.seq_len = 2048;
   problem.global_batch = 64;
   return problem;

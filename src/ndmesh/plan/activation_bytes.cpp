@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/sizes.h"
 
 namespace ndmesh::plan {
@@ -26,9 +27,9 @@ std::int64_t in_flight_bytes(std::int64_t micro_batch, std::int64_t chunk_micro_
 /// `freed`.
 std::int64_t recomputed_blocks(const job::Recompute& recompute, std::int64_t blocks, std::int64_t bytes,
                                std::int64_t freed) {
-  if (recompute.policy == Policy::every) return (blocks + recompute.layers - 1) / recompute.layers;
+  if (recompute.policy == Policy::every) return ceil_div(blocks, recompute.layers);
   const std::int64_t excess = std::max<std::int64_t>(0, bytes - recompute.bytes);
-  return freed > 0 ? std::min(blocks, (excess + freed - 1) / freed) : blocks;
+  return freed > 0 ? std::min(blocks, ceil_div(excess, freed)) : blocks;
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ SearchResult search_batches(const TrainingQuestion& question, std::int64_t top) 
   SearchResult all;
   for (Problem problem = question.problem; problem.global_batch <= question.max_batch;
        problem.global_batch *= 2) {
-    merge(all, search(problem, constants_for(problem.cluster, problem.profile.name), question.held, top));
+    merge(all, search(problem, constants_for(problem), question.held, top));
   }
   std::stable_sort(all.plans.begin(), all.plans.end(), Objective(question));
   all.plans.resize(std::min(all.plans.size(), static_cast<std::size_t>(top)));
@@ -65,7 +65,7 @@ double tokens_per_second(const Problem& problem, const Plan& plan) {
 
 std::optional<Plan> best_plan(const Problem& problem, const Held& held) {
   try {
-    SearchResult result = search(problem, constants_for(problem.cluster, problem.profile.name), held, 1);
+    SearchResult result = search(problem, constants_for(problem), held, 1);
     return std::move(result.plans.front());
   } catch (const RequestError&) {
     return std::nullopt;

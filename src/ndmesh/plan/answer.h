@@ -6,6 +6,7 @@
 
 #include "ndmesh/plan/question.h"
 #include "ndmesh/plan/search.h"
+#include "ndmesh/plan/warning.h"
 
 namespace ndmesh::plan {
 
@@ -21,11 +22,6 @@ struct Fix {
   std::string change;        ///< in the key names of a job: "shard.offload=optimizer"
   std::int64_t devices = 0;  ///< of the cluster that it is for
   Plan plan;
-};
-
-struct Warning {
-  std::string name;  ///< of the row in the table of warnings
-  std::string text;
 };
 
 /// The best that can be done without one axis: what its use is measured against.
@@ -73,6 +69,9 @@ std::vector<WarningKind> all_warnings();
 
 /// The seven steps from the cluster to the candidates that are worth a benchmark, one paragraph each.
 std::vector<std::string> explanation_of(const TrainingAnswer& answer);
+
+/// "interleaved x 4": a candidate's schedule and chunks.
+std::string schedule_text(const Candidate& candidate);
 
 /// "dp_shard=8,tp=8  micro 2 x 16, 1f1b, zero 1, recompute full": a candidate on one line.
 std::string describe(const Plan& plan);

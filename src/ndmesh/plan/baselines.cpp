@@ -23,7 +23,7 @@ Held on_mesh(const Held& held, const mesh::MeshSizes& sizes, std::int64_t zero) 
 Baseline baseline(std::string name, const Problem& problem, const Held& held) {
   Baseline row{.name = std::move(name), .plan = {}, .broken = {}};
   try {
-    auto result = search(problem, constants_for(problem.cluster, problem.profile.name), held, 1);
+    auto result = search(problem, constants_for(problem), held, 1);
     row.plan = std::move(result.plans.front());
   } catch (const RequestError& error) {
     row.broken = error.problems();

@@ -30,7 +30,7 @@ Features features_of(const Measurement& row) {
   const mesh::MeshSizes& mesh = candidate.mesh;
   return {size(mesh.tp),
           size(mesh.cp),
-          size(mesh.dp_shard * mesh.dp_replicate),
+          size(mesh.batch_ranks()),
           size(mesh.pp),
           size(mesh.ep),
           size(candidate.chunks),
@@ -101,7 +101,7 @@ void check_times(Measurements& measurements) {
   for (Measurement& row : measurements.list) {
     if (!row.seconds) continue;
     try {
-      predict_seconds(row, constants_for(row.problem.cluster, row.problem.profile.name));
+      predict_seconds(row, constants_for(row.problem));
     } catch (const RequestError& error) {
       row.seconds.reset();
       measurements.left_out.push_back({row.id, "time", join(error.problems(), "; ")});
@@ -156,8 +156,7 @@ std::vector<Calibration> calibrate(Measurements& measurements) {
   for (const auto& [key, rows] : chosen) {
     if (rows.empty()) continue;
     const Problem& problem = list[rows.front()].problem;
-    Calibration calibration{
-        key.first, key.second, rows.size(), constants_for(problem.cluster, key.second), {}};
+    Calibration calibration{key.first, key.second, rows.size(), constants_for(problem), {}};
     calibration.after = fit(observations(list, rows), calibration.before);
     calibration.error_before = mean_error(list, rows, calibration.before);
     calibration.error_after = mean_error(list, rows, calibration.after);

@@ -78,4 +78,8 @@ Constants constants_for(const cluster::Cluster& cluster, std::string_view runtim
   return chosen;
 }
 
+Constants constants_for(const Problem& problem) {
+  return constants_for(problem.cluster, problem.profile.name);
+}
+
 }  // namespace ndmesh::plan

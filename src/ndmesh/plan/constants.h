@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ndmesh/cluster/cluster.h"
+#include "ndmesh/plan/problem.h"
 
 namespace ndmesh::plan {
 
@@ -28,5 +28,7 @@ struct Constants {
 
 /// The committed constants for a device and a runtime: the nearest that were fitted (architecture, then any).
 Constants constants_for(const cluster::Cluster& cluster, std::string_view runtime);
+/// Those of the problem's cluster and runtime.
+Constants constants_for(const Problem& problem);
 
 }  // namespace ndmesh::plan

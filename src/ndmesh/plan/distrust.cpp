@@ -70,7 +70,7 @@ std::vector<Distrust> distrust(const MeasuredRow& row) {
   std::vector<Distrust> found;
   for (const ByWords& entry : by_words) {
     if (!row.text("group").starts_with(entry.group)) continue;
-    if (lower(row.text(entry.column)).find(entry.words) == std::string::npos) continue;
+    if (!contains(lower(row.text(entry.column)), entry.words)) continue;
     found.push_back({std::string(entry.part), std::string(entry.reason)});
   }
   for (const ById& entry : by_id) {

@@ -46,11 +46,15 @@ constexpr std::array<AxisFacts, 6> facts = {{
      "leaves the node, or few experts get most tokens"},
 }};
 
-std::string fact_lines(const TrainingAnswer& answer, const Plan& plan, std::string_view axis) {
+/// The size of an axis by its name, ep among them.
+std::int64_t size_of(const mesh::MeshSizes& sizes, std::string_view axis) {
+  return axis == "ep" ? sizes.ep : sizes.size(*mesh::axis_from_name(axis));
+}
+
+std::string fact_lines(const Plan& plan, std::string_view axis) {
   const auto fact =
       std::find_if(facts.begin(), facts.end(), [&](const AxisFacts& f) { return f.axis == axis; });
-  const auto reasons = reasons_of(answer, plan);
-  const auto reason = std::find_if(reasons.begin(), reasons.end(), [&](const std::string& text) {
+  const auto reason = std::find_if(plan.reasons.begin(), plan.reasons.end(), [&](const std::string& text) {
     return text.starts_with(fmt::format("{} ", axis));
   });
   const auto level = std::find_if(plan.levels.begin(), plan.levels.end(),
@@ -58,7 +62,7 @@ std::string fact_lines(const TrainingAnswer& answer, const Plan& plan, std::stri
   std::string text = fmt::format("{} (on {}) splits {}. Stays whole: {}. On the critical path: {}.", axis,
                                  level == plan.levels.end() ? "?" : level->level, fact->splits,
                                  fact->keeps_whole, fact->critical);
-  if (reason != reasons.end()) {
+  if (reason != plan.reasons.end()) {
     text += fmt::format(" Here: {}.", *reason);
   }
   return text + fmt::format(" Fails when it {}.", fact->fails);
@@ -96,15 +100,10 @@ class Explanation {
   std::string axis_step(std::string_view title, std::vector<std::string_view> axes) const {
     std::string text = fmt::format("{}.", title);
     for (const std::string_view axis : axes) {
-      const std::int64_t size = size_of(axis);
-      text += size > 1 ? " " + fact_lines(answer_, best_, axis) : " " + unused(axis);
+      const bool used = size_of(best_.candidate.mesh, axis) > 1;
+      text += " " + (used ? fact_lines(best_, axis) : unused(axis));
     }
     return text;
-  }
-
-  std::int64_t size_of(std::string_view axis) const {
-    const mesh::MeshSizes& sizes = best_.candidate.mesh;
-    return axis == "ep" ? sizes.ep : sizes.size(*mesh::axis_from_name(axis));
   }
 
   /// Why the best plan does without an axis: by the best mesh of the table that uses it.
@@ -113,9 +112,7 @@ class Explanation {
       return "ep is not used: the model is dense.";
     }
     for (const Plan& plan : answer_.result.plans) {
-      const mesh::MeshSizes& sizes = plan.candidate.mesh;
-      const std::int64_t size = axis == "ep" ? sizes.ep : sizes.size(*mesh::axis_from_name(axis));
-      if (size > 1) {
+      if (size_of(plan.candidate.mesh, axis) > 1) {
         return fmt::format("{} is not used: the best plan with it is {}: {}.", axis, describe(plan),
                            loses(plan));
       }

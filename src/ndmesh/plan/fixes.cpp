@@ -87,7 +87,7 @@ class Fixing {
       add("batch.micro, shard.zero and pipeline.schedule left open", [](Problem&, Held& h) { open_rest(h); });
     }
     if (holds_axes()) {
-      add("mesh sizes left open", [](Problem&, Held& h) { open_mesh(h); });
+      add("mesh sizes left open", [](Problem&, Held& h) { h.open_mesh(); });
     }
     for (const Offload offload : {Offload::optimizer, Offload::all}) {
       if (has(offload)) {
@@ -112,18 +112,10 @@ class Fixing {
     held.chunks.reset();
   }
 
-  static void open_mesh(Held& held) {
-    for (const mesh::Axis axis : mesh::all_axes) {
-      held.size(axis).reset();
-    }
-    held.ep.reset();
-    held.etp.reset();
-  }
-
   /// Where no lever is enough alone.
   void pull_together() {
     Lever all{"everything left open, shard.offload=all, precision.bf16_states=true", problem(), held()};
-    open_mesh(all.held);
+    all.held.open_mesh();
     open_rest(all.held);
     all.held.recompute.reset();
     all.held.offload = has(Offload::all) ? Offload::all : held().offload;
@@ -140,7 +132,7 @@ class Fixing {
     } catch (const RequestError&) {  // larger than a cluster may be
       return false;
     }
-    open_mesh(lever.held);
+    lever.held.open_mesh();
     std::optional<Plan> plan = best_plan(lever.problem, lever.held);
     if (!plan || !is_wanted(lever.problem, *plan)) {
       return false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
@@ -13,6 +14,10 @@ namespace {
 
 using mesh::Axis;
 using Policy = job::Recompute::Policy;
+
+/// By Axis.
+constexpr std::array<std::optional<std::int64_t> Held::*, mesh::axis_count> size_members = {
+    &Held::tp, &Held::cp, &Held::dp_shard, &Held::dp_replicate, &Held::pp};
 
 template <typename Value>
 bool contains(const std::vector<Value>& list, Value value) {
@@ -144,41 +149,32 @@ void check_schedule(const Problem& problem, const Held& held, Problems& problems
   if (pp == 1 || !held.schedule) {
     return;
   }
-  const bool batch_known = held.micro && held.dp_shard && held.dp_replicate;
-  const auto count = batch_known ? mesh::micro_batches([&] {
-    mesh::RuleInput input = rule_input(problem, held_sizes(held));
-    input.micro_batch = *held.micro;
-    return input;
-  }())
-                                 : std::nullopt;
-  const bool two = *held.schedule == schedule::Kind::interleaved || *held.schedule == schedule::Kind::zb_v;
-  problems.add_all(schedule::problems_of({.kind = *held.schedule,
-                                          .ranks = pp,
-                                          .chunks = held.chunks.value_or(two ? 2 : 1),
-                                          .micro_batches = count.value_or(pp)}));
+  mesh::RuleInput input = rule_input(problem, held_sizes(held));
+  const bool batch_known = held.dp_shard && held.dp_replicate;
+  input.micro_batch = batch_known ? held.micro.value_or(0) : 0;  // 0: open
+  problems.add_all(
+      schedule::problems_of({.kind = *held.schedule,
+                             .ranks = pp,
+                             .chunks = held.chunks.value_or(schedule::least_chunks(*held.schedule)),
+                             .micro_batches = mesh::micro_batches(input).value_or(pp)}));
 }
 
 }  // namespace
 
-std::optional<std::int64_t> Held::size(Axis axis) const {
-  Held copy = *this;
-  return copy.size(axis);
+const std::optional<std::int64_t>& Held::size(Axis axis) const {
+  return this->*size_members[static_cast<std::size_t>(axis)];
 }
 
 std::optional<std::int64_t>& Held::size(Axis axis) {
-  switch (axis) {
-    case Axis::tp:
-      return tp;
-    case Axis::cp:
-      return cp;
-    case Axis::dp_shard:
-      return dp_shard;
-    case Axis::dp_replicate:
-      return dp_replicate;
-    case Axis::pp:
-      break;
+  return this->*size_members[static_cast<std::size_t>(axis)];
+}
+
+void Held::open_mesh() {
+  for (const Axis axis : mesh::all_axes) {
+    size(axis).reset();
   }
-  return pp;
+  ep.reset();
+  etp.reset();
 }
 
 mesh::RuleInput rule_input(const Problem& problem, const mesh::MeshSizes& mesh) {

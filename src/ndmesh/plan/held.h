@@ -17,8 +17,10 @@ struct Held {
   std::optional<mesh::AxisOrder> order;
   job::Offload offload = job::Offload::none;  ///< never searched: a fix, unless asked for
 
-  std::optional<std::int64_t> size(mesh::Axis axis) const;
+  const std::optional<std::int64_t>& size(mesh::Axis axis) const;
   std::optional<std::int64_t>& size(mesh::Axis axis);
+  /// Leaves all axes open, ep and etp too.
+  void open_mesh();
 };
 
 /// The rules' numbers of a problem on a mesh; micro, zero and chunks are left open.

@@ -1,6 +1,7 @@
 #include "ndmesh/plan/judge.h"
 
 #include <tuple>
+#include <utility>
 
 #include "ndmesh/plan/groups.h"
 
@@ -12,6 +13,10 @@ std::tuple<std::string, std::int64_t> identity(const Plan& plan) {
 }
 
 }  // namespace
+
+std::int64_t micro_batches(const Plan& plan) {
+  return plan.global_batch / (plan.candidate.micro * plan.candidate.mesh.batch_ranks());
+}
 
 bool is_better(const Plan& a, const Plan& b) {
   if (a.fits != b.fits) {
@@ -32,13 +37,13 @@ bool is_better(const Plan& a, const Plan& b) {
 Judge::Judge(const Problem& problem, const Constants& constants)
     : problem_(problem), allowed_(allowed_bytes(problem)), memory_(problem), time_(problem, constants) {}
 
-Plan Judge::judge(const Candidate& candidate) const {
+Plan Judge::plan(const Candidate& candidate, StepTime time) const {
   Plan plan;
   plan.candidate = candidate;
   plan.global_batch = problem_.global_batch;
   plan.worst = memory_.worst(candidate);
   plan.fits = plan.worst.reserved <= allowed_;
-  plan.time = time_.step(candidate);
+  plan.time = std::move(time);
   plan.levels = levels_of(problem_.cluster, candidate);
   return plan;
 }

@@ -25,6 +25,9 @@ struct Plan {
   std::vector<std::string> reasons;  ///< one a used axis: what it relieves here, in numbers
 };
 
+/// Micro-batches of a step on each batch rank.
+std::int64_t micro_batches(const Plan& plan);
+
 /// Where the groups of every used axis sit.
 std::vector<AxisLevel> levels_of(const cluster::Cluster& cluster, const Candidate& candidate);
 
@@ -39,7 +42,9 @@ class Judge {
   Judge(const Problem& problem, const Constants& constants);
 
   /// Without reasons.
-  Plan judge(const Candidate& candidate) const;
+  Plan judge(const Candidate& candidate) const { return plan(candidate, time_.step(candidate)); }
+  /// The same for a candidate whose `time` is known.
+  Plan plan(const Candidate& candidate, StepTime time) const;
   std::int64_t allowed() const { return allowed_; }
   const MemoryModel& memory() const { return memory_; }
   const TimeModel& time() const { return time_; }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "ndmesh/plan/integers.h"
+
 namespace ndmesh::plan {
 namespace {
 
@@ -11,10 +13,6 @@ namespace {
 constexpr double elementwise_backward = 1.5;
 /// Moving tokens to their experts reads and writes scattered rows.
 constexpr double scattered = 2;
-
-double real(std::int64_t value) {
-  return static_cast<double>(value);
-}
 
 }  // namespace
 

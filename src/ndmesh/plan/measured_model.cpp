@@ -13,10 +13,6 @@ std::string name_of(const MeasuredRow& row) {
   return lower(row.text("model_name"));
 }
 
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// As near 128 wide as divides hidden and deals out whole heads to tp ranks.
 std::int64_t guessed_heads(std::int64_t hidden, std::int64_t tp) {
   if (hidden % tp != 0) return 1;

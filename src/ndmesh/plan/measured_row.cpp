@@ -21,10 +21,6 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// The number that digits say, when it is no longer than a count may be.
 std::optional<std::int64_t> digits(std::string_view text) {
   constexpr std::size_t longest = 7;
@@ -46,7 +42,7 @@ std::string_view MeasuredRow::text(std::string_view column) const {
 }
 
 bool MeasuredRow::noted(std::string_view words) const {
-  return lower(text("notes")).find(lower(words)) != std::string::npos;
+  return contains(lower(text("notes")), lower(words));
 }
 
 std::optional<std::int64_t> MeasuredRow::whole(std::string_view column, std::int64_t least) const {
@@ -76,12 +72,12 @@ std::int64_t MeasuredRow::needed(std::string_view column) const {
   return whole(column).value_or(1);
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
 }
 
 std::optional<std::int64_t> number_before(std::string_view text, std::string_view word) {

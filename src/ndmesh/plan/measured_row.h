@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/text.h"
 #include "ndmesh/plan/csv.h"
 
 namespace ndmesh::plan {
@@ -42,8 +43,8 @@ class MeasuredRow {
   mutable Problems problems_;
 };
 
-/// Lower case, of ASCII letters.
-std::string lower(std::string_view text);
+bool contains(std::string_view text, std::string_view part);
+bool is_digit(char c);
 /// The whole number right before the first `word` in `text`, as in "4 microbatches", or right behind it, as
 /// in "expert TP 4".
 std::optional<std::int64_t> number_before(std::string_view text, std::string_view word);

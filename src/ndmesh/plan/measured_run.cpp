@@ -6,14 +6,11 @@
 #include <cmath>
 
 #include "ndmesh/base/text.h"
+#include "ndmesh/mesh/rules.h"
 #include "ndmesh/model/config.h"
 
 namespace ndmesh::plan {
 namespace {
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 std::int64_t zero_stage(const MeasuredRow& row) {
   constexpr std::int64_t most = 3;
@@ -125,23 +122,20 @@ job::Recompute recompute(const MeasuredRow& row, const model::ModelSpec& model) 
 /// The micro-batch: as stated, or what the batch leaves when each batch rank has one sequence only.
 std::int64_t micro_batch(const MeasuredRow& row, const Candidate& candidate) {
   if (const auto micro = row.whole("micro_batch")) return *micro;
-  const std::int64_t ranks = candidate.mesh.dp_replicate * candidate.mesh.dp_shard;
+  const std::int64_t ranks = candidate.mesh.batch_ranks();
   if (row.whole("global_batch").value_or(0) != ranks) row.needed("micro_batch");
   return 1;
 }
 
 void check_batch(const MeasuredRow& row, const Candidate& candidate) {
   const std::int64_t batch = row.needed("global_batch");
-  const std::int64_t part = candidate.micro * candidate.mesh.dp_replicate * candidate.mesh.dp_shard;
+  const std::int64_t part = candidate.micro * candidate.mesh.batch_ranks();
   if (row.has("global_batch") && batch % part != 0) {
     row.problems().add(
         fmt::format("global_batch {} is no multiple of micro-batch times batch ranks {}", batch, part));
     return;
   }
-  constexpr std::int64_t most_actions = 1'000'000;
-  if (batch / part > most_actions / (candidate.mesh.pp * candidate.chunks)) {
-    row.problems().add("its schedule has more than a million actions");
-  }
+  check_actions(row, batch / part, candidate.mesh.pp * candidate.chunks);
 }
 
 job::Offload offload(const MeasuredRow& row) {
@@ -190,6 +184,25 @@ Candidate measured_candidate(const MeasuredRow& row, const model::ModelSpec& mod
   return candidate;
 }
 
+void check_mesh(const MeasuredRow& row, const Measurement& measurement) {
+  mesh::RuleInput input = mesh::rule_input(measurement.problem.model, measurement.candidate.mesh);
+  input.seq_len = measurement.problem.seq_len;
+  input.global_batch = measurement.problem.global_batch;
+  input.micro_batch = measurement.candidate.micro;
+  input.chunks = measurement.candidate.chunks;
+  if (input.chunks > 1) input.layers += 2;  // some schedules count embedding and head as a layer each
+  input.interleaving = mesh::Interleaving::flexible;
+  if (measurement.problem.context == job::ContextKind::alltoall) input.context = mesh::ContextSplit::heads;
+  row.problems().add_all(mesh::broken_rules(input));
+}
+
+void check_actions(const MeasuredRow& row, std::int64_t micro_batches, std::int64_t stages) {
+  constexpr std::int64_t most_actions = 1'000'000;
+  if (micro_batches > most_actions / stages) {
+    row.problems().add("its schedule has more than a million actions");
+  }
+}
+
 std::optional<double> measured_seconds(const MeasuredRow& row, const Problem& problem) {
   if (const auto seconds = row.positive("step_time_s")) return seconds;
   const double tokens = static_cast<double>(problem.global_batch) * static_cast<double>(problem.seq_len);
@@ -210,12 +223,8 @@ std::optional<MeasuredMemory> measured_memory(const MeasuredRow& row) {
   memory.bytes = static_cast<std::int64_t>(std::llround(*gib * 1024 * 1024 * 1024));
   if (contains(scope, "nvidia-smi"))
     memory.kind = MeasuredMemory::Kind::device;
-  else if (kind == "reserved")
-    memory.kind = MeasuredMemory::Kind::reserved;
   else if (kind == "allocated")
     memory.kind = MeasuredMemory::Kind::allocated;
-  else
-    memory.kind = MeasuredMemory::Kind::reserved;
   if (scope.starts_with("last rank")) memory.scope = MeasuredMemory::Scope::last;
   if (scope.starts_with("rank 0")) memory.scope = MeasuredMemory::Scope::first;
   return memory;

@@ -14,6 +14,13 @@ namespace ndmesh::plan {
 /// problem of the row.
 Candidate measured_candidate(const MeasuredRow& row, const model::ModelSpec& model);
 
+/// What the rules of meshes say against the measurement, so that no model meets what is no mesh. That layers or
+/// parts are uneven is no objection.
+void check_mesh(const MeasuredRow& row, const Measurement& measurement);
+
+/// A schedule that is too long to simulate is a problem of the row. `stages`: pp times chunks.
+void check_actions(const MeasuredRow& row, std::int64_t micro_batches, std::int64_t stages);
+
 /// Seconds of one step: step_time_s, else by tokens_per_s_per_gpu, else by tflops_per_gpu and the count that
 /// flop_kind names; nothing when there is none of them.
 std::optional<double> measured_seconds(const MeasuredRow& row, const Problem& problem);

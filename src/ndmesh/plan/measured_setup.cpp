@@ -61,10 +61,6 @@ bool is_known_device(const std::string& name) {
   }
 }
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /// "8x HDR 200Gb/s": the count before an x, and the Gbit/s of one.
 struct Rate {
   std::int64_t count = 0;  ///< 0: not said
@@ -105,10 +101,6 @@ constexpr std::array runtimes = {
     RuntimeOf{"xtuner", "deepspeed"},         RuntimeOf{"internevo", "deepspeed"},
     RuntimeOf{"deepspeed", "deepspeed"},      RuntimeOf{"colossal", "deepspeed"},
     RuntimeOf{"accelerate", "accelerate"},    RuntimeOf{"llmq", "ndmesh"}};
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
 
 }  // namespace
 

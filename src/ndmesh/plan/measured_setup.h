@@ -18,7 +18,7 @@ cluster::Cluster measured_cluster(const MeasuredRow& row);
 /// it does not.
 std::string nics_of(std::string_view interconnect, std::int64_t devices_per_node);
 
-/// The runtime that the row's `group`, or else its `source`, ran: one of profile_names(). Trainers of other
+/// The runtime that the row's `group`, or else its `source`, ran: one of runtime_names(). Trainers of other
 /// names go by the nearest kind: FSDP trainers as torchtitan, Megatron and its relatives as megatron, ZeRO
 /// engines as deepspeed.
 std::string measured_runtime(const MeasuredRow& row);

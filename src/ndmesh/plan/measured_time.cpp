@@ -42,7 +42,7 @@ TimeProfile aleph_alpha() {
 
 /// InternEvo: DeepSpeed's ways with fused kernels; the owners of updated parameters send them in turn.
 TimeProfile internevo() {
-  TimeProfile profile = time_profile("deepspeed");
+  TimeProfile profile = time_profile(Runtime::deepspeed);
   profile.broadcasts_updates = true;
   return profile;
 }

@@ -8,7 +8,6 @@
 
 #include "ndmesh/base/file.h"
 #include "ndmesh/base/text.h"
-#include "ndmesh/mesh/rules.h"
 #include "ndmesh/plan/distrust.h"
 #include "ndmesh/plan/measured_model.h"
 #include "ndmesh/plan/measured_run.h"
@@ -39,21 +38,6 @@ std::string ranking_of(const Measurement& row) {
                      row.cluster, model.layers, model.hidden, model.ffn, model.heads, model.vocab,
                      model.experts ? model.experts->count : 0, problem.cluster.devices(),
                      problem.global_batch, problem.seq_len);
-}
-
-/// What the rules of meshes say against it, so that no model meets what is no mesh. That layers or parts are
-/// uneven is no objection.
-void check_mesh(const MeasuredRow& row, const Measurement& measurement) {
-  mesh::RuleInput input = mesh::rule_input(measurement.problem.model, measurement.candidate.mesh);
-  input.experts = measurement.problem.model.experts ? measurement.problem.model.experts->count : 0;
-  input.seq_len = measurement.problem.seq_len;
-  input.global_batch = measurement.problem.global_batch;
-  input.micro_batch = measurement.candidate.micro;
-  input.chunks = measurement.candidate.chunks;
-  if (input.chunks > 1) input.layers += 2;  // some schedules count embedding and head as a layer each
-  input.interleaving = mesh::Interleaving::flexible;
-  if (measurement.problem.context == job::ContextKind::alltoall) input.context = mesh::ContextSplit::heads;
-  row.problems().add_all(mesh::broken_rules(input));
 }
 
 job::ContextKind context_kind(const MeasuredRow& row, const std::string& runtime) {

@@ -1,8 +1,5 @@
 #include "ndmesh/plan/memory_profiles.h"
 
-#include <stdexcept>
-#include <string>
-
 namespace ndmesh::plan {
 namespace {
 
@@ -81,13 +78,20 @@ MemoryProfile accelerate_profile() {
 
 }  // namespace
 
-MemoryProfile memory_profile(std::string_view runtime) {
-  if (runtime == "ndmesh") return ndmesh_profile();
-  if (runtime == "megatron") return megatron_profile();
-  if (runtime == "torchtitan") return torchtitan_profile();
-  if (runtime == "deepspeed") return deepspeed_profile();
-  if (runtime == "accelerate") return accelerate_profile();
-  throw std::invalid_argument("no memory profile is named " + std::string(runtime));
+MemoryProfile memory_profile(Runtime runtime) {
+  switch (runtime) {
+    case Runtime::ndmesh:
+      return ndmesh_profile();
+    case Runtime::megatron:
+      return megatron_profile();
+    case Runtime::torchtitan:
+      return torchtitan_profile();
+    case Runtime::deepspeed:
+      return deepspeed_profile();
+    case Runtime::accelerate:
+      break;
+  }
+  return accelerate_profile();
 }
 
 }  // namespace ndmesh::plan

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <string_view>
-
 #include "ndmesh/plan/memory_profile.h"
+#include "ndmesh/plan/runtime.h"
 
 namespace ndmesh::plan {
 
-/// The profile of a runtime by a name of profile_names(); docs/memory.md says where each figure comes from.
-MemoryProfile memory_profile(std::string_view runtime);
+/// docs/memory.md says where each figure comes from.
+MemoryProfile memory_profile(Runtime runtime);
 
 }  // namespace ndmesh::plan

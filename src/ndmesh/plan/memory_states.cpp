@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "ndmesh/layout/layout.h"
+#include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/sizes.h"
 
 namespace ndmesh::plan {
@@ -125,14 +127,6 @@ class PartsBuilder {
   WeightShape pending_;
 };
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return ceil_div(value, multiple) * multiple;
-}
-
 /// Turns elements into bytes of copies.
 class StateBytes {
  public:
@@ -150,7 +144,7 @@ class StateBytes {
 
  private:
   void add(UnitBytes& bytes, const Part& part) const {
-    const std::int64_t whole = part.copies * round_up(part.elements, profile_.alignment);
+    const std::int64_t whole = part.copies * mesh::round_up(part.elements, profile_.alignment);
     const std::int64_t shard = shard_elements(part);
     const std::int64_t zero = sharing_.zero;
     bytes.gathered += whole * compute_;
@@ -181,7 +175,7 @@ class StateBytes {
   }
 
   std::int64_t shard_elements(const Part& part) const {
-    return round_up(shard_raw(part), profile_.alignment);
+    return mesh::round_up(shard_raw(part), profile_.alignment);
   }
 
   std::int64_t moments(const Part& part) const {
@@ -200,7 +194,7 @@ class StateBytes {
     return allocated(elements * (problem_.precision.bf16_states ? 2 : wide_));
   }
 
-  std::int64_t allocated(std::int64_t bytes) const { return round_up(bytes, profile_.allocation); }
+  std::int64_t allocated(std::int64_t bytes) const { return mesh::round_up(bytes, profile_.allocation); }
 
   /// `optimizer` moves what only the optimizer reads; `all` also what zero 3 gathers from and reduces into.
   void move_to_host(UnitBytes& bytes) const {
@@ -223,6 +217,24 @@ class StateBytes {
 };
 
 }  // namespace
+
+BlockCounter::BlockCounter(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+    moe_before_.push_back(moe_before_.back() + (problem.model.is_moe(layer) ? 1 : 0));
+  }
+}
+
+UnitCounts BlockCounter::blocks_of(const schedule::Shape& shape, std::int64_t rank) const {
+  UnitCounts counts{};
+  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const layout::Range layers = stage_layers(problem_, shape, shape.stage_of(rank, chunk));
+    const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
+                             moe_before_[static_cast<std::size_t>(layers.start)];
+    counts[static_cast<std::size_t>(UnitKind::moe)] += moe;
+    counts[static_cast<std::size_t>(UnitKind::dense)] += layers.size - moe;
+  }
+  return counts;
+}
 
 Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes) {
   PartsBuilder builder(problem, sizes);

@@ -22,6 +22,21 @@ inline constexpr std::size_t unit_kinds = 5;
 /// How many units of each kind a pipeline rank has.
 using UnitCounts = std::array<std::int64_t, unit_kinds>;
 
+/// Counts the decoder's blocks on pipeline ranks. Sums over the layers before each are made once, so that a
+/// count costs one look a chunk.
+class BlockCounter {
+ public:
+  /// `problem` must outlive the counter.
+  explicit BlockCounter(const Problem& problem);
+
+  /// Dense and MoE blocks of a pipeline rank, over all its chunks.
+  UnitCounts blocks_of(const schedule::Shape& shape, std::int64_t rank) const;
+
+ private:
+  const Problem& problem_;
+  std::vector<std::int64_t> moe_before_;  ///< by decoder layer, and behind the last
+};
+
 /// One tensor of a unit as tp, ep and etp have cut it, on the rank that holds most.
 struct Part {
   std::int64_t elements = 0;  ///< of one copy

@@ -150,8 +150,12 @@ void MeshJudge::try_orders(const MeshOptions& options, Candidate candidate, doub
     }
     is_known_to_fit = true;
     ++simulated_;
-    Plan plan = judge_.judge(candidate);
-    if (plan.time.seconds <= limit && (!best || is_better(plan, *best))) {
+    StepTime time = judge_.time().step(candidate);
+    if (time.seconds > limit) {
+      continue;
+    }
+    Plan plan = judge_.plan(candidate, std::move(time));
+    if (!best || is_better(plan, *best)) {
       best = std::move(plan);
       limit = best->time.seconds;
     }

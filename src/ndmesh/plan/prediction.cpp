@@ -1,14 +1,11 @@
 #include "ndmesh/plan/prediction.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/parallel.h"
 #include "ndmesh/plan/step_time.h"
 #include "ndmesh/plan/training_memory.h"
 
@@ -38,37 +35,11 @@ std::int64_t bytes_of(const std::vector<StageBudget>& budgets, const MeasuredMem
   return most;
 }
 
-/// Calls `work` with 0 .. count - 1, on all cores; throws what the first to fail threw.
-template <typename Work>
-void for_each_index(std::size_t count, const Work& work) {
-  std::atomic<std::size_t> next = 0;
-  std::exception_ptr failure;
-  std::once_flag failed;
-  const auto loop = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      std::call_once(failed, [&] { failure = std::current_exception(); });
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    while (threads.size() + 1 < std::min(cores, count)) threads.emplace_back(loop);
-    loop();
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
 /// What was refused, by part; empty when nothing was.
 struct Refusal {
   std::string memory;
   std::string time;
 };
-
-Constants committed(const Measurement& row) {
-  return constants_for(row.problem.cluster, row.problem.profile.name);
-}
 
 Prediction predict_row(const Measurement& row, Refusal& refusal) {
   Prediction prediction;
@@ -79,7 +50,7 @@ Prediction predict_row(const Measurement& row, Refusal& refusal) {
   }
   if (!row.seconds) return prediction;
   try {
-    prediction.uncalibrated = prediction.calibrated = predict_seconds(row, committed(row));
+    prediction.uncalibrated = prediction.calibrated = predict_seconds(row, constants_for(row.problem));
   } catch (const RequestError& error) {
     refusal.time = join(error.problems(), "; ");
   }
@@ -103,7 +74,7 @@ void calibrate_cluster(const std::vector<Measurement>& list, const std::vector<s
                        std::vector<Prediction>& predictions) {
   const std::vector<std::size_t> chosen = calibration_rows(list, rows);
   if (chosen.empty()) return;
-  const Constants fitted = fit(observations(list, chosen), committed(list[chosen.front()]));
+  const Constants fitted = fit(observations(list, chosen), constants_for(list[chosen.front()].problem));
   for (const std::size_t row : chosen) predictions[row].calibrates = true;
   for (const std::size_t row : rows) predictions[row].calibrated = predict_seconds(list[row], fitted);
 }
@@ -126,12 +97,14 @@ double predict_seconds(const Measurement& measurement, const Constants& constant
 std::vector<Prediction> predict(Measurements& measurements) {
   std::vector<Prediction> predictions(measurements.list.size());
   std::vector<Refusal> refusals(measurements.list.size());
-  for_each_index(predictions.size(),
-                 [&](std::size_t i) { predictions[i] = predict_row(measurements.list[i], refusals[i]); });
+  parallel_for(predictions.size(), [&](std::size_t, std::size_t i) {
+    predictions[i] = predict_row(measurements.list[i], refusals[i]);
+  });
   for (std::size_t i = 0; i < refusals.size(); ++i) leave_out(measurements, i, refusals[i]);
   const std::vector<RowsOf> clusters = timed_clusters(measurements.list);
-  for_each_index(clusters.size(),
-                 [&](std::size_t i) { calibrate_cluster(measurements.list, clusters[i].rows, predictions); });
+  parallel_for(clusters.size(), [&](std::size_t, std::size_t i) {
+    calibrate_cluster(measurements.list, clusters[i].rows, predictions);
+  });
   return predictions;
 }
 

@@ -5,7 +5,7 @@
 namespace ndmesh::plan {
 
 std::int64_t micro_batches(const Problem& problem, const Candidate& candidate) {
-  return problem.global_batch / (candidate.micro * candidate.mesh.dp_replicate * candidate.mesh.dp_shard);
+  return problem.global_batch / (candidate.micro * candidate.mesh.batch_ranks());
 }
 
 schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidate) {

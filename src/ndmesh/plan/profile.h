@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ndmesh/base/dtype.h"
 #include "ndmesh/plan/memory_profile.h"
@@ -31,6 +30,5 @@ struct Profile {
 
 /// RequestError with the list and the nearest.
 Profile profile(std::string_view name);
-std::vector<std::string> profile_names();
 
 }  // namespace ndmesh::plan

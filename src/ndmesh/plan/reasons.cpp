@@ -42,11 +42,7 @@ std::vector<UsedAxis> used_axes(const mesh::MeshSizes& sizes) {
 /// The question's keys, but this axis is 1 and the other axes are open.
 Held without(const Held& held, std::string_view name) {
   Held open = held;
-  for (const Axis axis : mesh::all_axes) {
-    open.size(axis).reset();
-  }
-  open.ep.reset();
-  open.etp.reset();
+  open.open_mesh();
   if (name == "ep") {
     open.ep = 1;
     return open;
@@ -86,13 +82,17 @@ std::string compare(const TrainingAnswer& answer, const Plan& plan, const std::o
 
 }  // namespace
 
+std::string schedule_text(const Candidate& candidate) {
+  return fmt::format("{}{}", schedule::name_of(candidate.schedule),
+                     candidate.chunks > 1 ? fmt::format(" x {}", candidate.chunks) : "");
+}
+
 std::string describe(const Plan& plan) {
   const Candidate& c = plan.candidate;
-  const std::int64_t count = plan.global_batch / (c.micro * c.mesh.dp_replicate * c.mesh.dp_shard);
-  std::string text = fmt::format("{}, micro {} x {}, zero {}", c.mesh.name(), c.micro, count, c.zero);
+  std::string text =
+      fmt::format("{}, micro {} x {}, zero {}", c.mesh.name(), c.micro, micro_batches(plan), c.zero);
   if (c.mesh.pp > 1) {
-    text += fmt::format(", {}", schedule::name_of(c.schedule));
-    text += c.chunks > 1 ? fmt::format(" x {}", c.chunks) : "";
+    text += ", " + schedule_text(c);
   }
   if (c.recompute.policy != job::Recompute::Policy::none) {
     text += fmt::format(", recompute {}", job::yaml_of(c.recompute));

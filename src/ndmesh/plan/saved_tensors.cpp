@@ -5,14 +5,11 @@
 #include <numeric>
 
 #include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/sizes.h"
 
 namespace ndmesh::plan {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Lists what a block saves. Bytes are counted as elements in the compute dtype, statistics as wide ones.
 class BlockList {

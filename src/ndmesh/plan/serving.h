@@ -12,6 +12,7 @@
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
 #include "ndmesh/plan/serving_cache.h"
+#include "ndmesh/plan/warning.h"
 
 namespace ndmesh::plan {
 
@@ -52,6 +53,8 @@ struct Replica {
   std::int64_t etp = 1;
 
   std::int64_t ranks() const { return tp * pp * attention_ranks; }
+  /// Of so many of these.
+  mesh::MeshSizes mesh(std::int64_t replicas = 1) const;
   bool operator==(const Replica&) const = default;
 };
 
@@ -86,7 +89,7 @@ struct ServingPlan {
   std::vector<std::string> levels;   ///< by mesh::Axis: the level of the network; empty for size 1
   std::vector<std::string> reasons;  ///< one for each used axis, in numbers
 
-  mesh::MeshSizes mesh() const;
+  mesh::MeshSizes mesh() const { return replica.mesh(replicas); }
 };
 
 /// A change to the question with which it fits, judged.
@@ -96,19 +99,14 @@ struct ServingFix {
   std::int64_t devices = 0;  ///< of the cluster that the change asks for
 };
 
-struct ServingWarning {
-  std::string name;  ///< of the row in the table of warnings
-  std::string text;
-};
-
 struct ServingAnswer {
   std::int64_t legal = 0;   ///< replicas that broke no rule
   std::int64_t judged = 0;  ///< all
   double seconds = 0;
   std::int64_t kv_bytes_per_token = 0;
-  std::vector<ServingPlan> plans;        ///< best first; those that do not fit after, by least excess
-  std::vector<ServingWarning> warnings;  ///< about the first plan
-  std::vector<ServingFix> fixes;         ///< when none fits
+  std::vector<ServingPlan> plans;  ///< best first; those that do not fit after, by least excess
+  std::vector<Warning> warnings;   ///< about the first plan
+  std::vector<ServingFix> fixes;   ///< when none fits
 };
 
 /// Ranks axes from the fastest: a pipeline of one replica sits on neighbours, replicas come last.

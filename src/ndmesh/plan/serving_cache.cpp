@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ndmesh/plan/sizes.h"
+#include "ndmesh/plan/integers.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -13,26 +13,21 @@ struct Slots {
   std::int64_t windowed = 0;
 };
 
-std::int64_t blocks(std::int64_t tokens, std::int64_t block) {
-  return tokens / block + (tokens % block != 0 ? 1 : 0);
-}
-
 /// A window of w tokens that begins anywhere touches at most this many blocks.
 std::int64_t window_blocks(std::int64_t window, std::int64_t block) {
-  return window > 0 ? blocks(window - 1, block) + 1 : 0;
+  return window > 0 ? ceil_div(window - 1, block) + 1 : 0;
 }
 
 Slots slots(const CacheShape& shape, const CacheRules& rules, std::int64_t tokens, std::int64_t shared) {
   if (rules.policy == job::KvPolicy::reserve) {
     return {tokens, std::min(tokens, shape.window)};
   }
-  const std::int64_t own = blocks(tokens, rules.block) - shared / rules.block;
+  const std::int64_t own = ceil_div(tokens, rules.block) - shared / rules.block;
   return {own * rules.block, std::min(own, window_blocks(shape.window, rules.block)) * rules.block};
 }
 
 std::int64_t bytes(const CacheShape& shape, const Slots& slots) {
-  return std::min(most_bytes,
-                  capped_product(shape.full, slots.full) + capped_product(shape.windowed, slots.windowed));
+  return capped_sum(capped_product(shape.full, slots.full), capped_product(shape.windowed, slots.windowed));
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ std::int64_t longest_sequence(const CacheShape& shape, const CacheRules& rules, 
   }
   const std::int64_t unit = rules.policy == job::KvPolicy::reserve ? 1 : rules.block;
   std::int64_t fitting = 0;  // units
-  std::int64_t lacking = blocks(most, unit);
+  std::int64_t lacking = ceil_div(most, unit);
   while (lacking - fitting > 1) {
     const std::int64_t middle = fitting + (lacking - fitting) / 2;
     (sequence_bytes(shape, rules, middle * unit) <= room ? fitting : lacking) = middle;

@@ -23,7 +23,7 @@ struct CacheRules {
 
 /// Bytes that a sequence of `tokens` takes. Under `reserve` exactly its tokens, in windowed layers at most
 /// the window; otherwise whole blocks, and a window may begin and end inside one. Capped at most_bytes
-/// (plan/sizes.h).
+/// (plan/integers.h).
 std::int64_t sequence_bytes(const CacheShape& shape, const CacheRules& rules, std::int64_t tokens);
 
 /// The same for a sequence whose first `shared` tokens (whole blocks) lie in blocks of another.

@@ -7,6 +7,7 @@
 
 #include "ndmesh/base/units.h"
 #include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/serving_placement.h"
 
 namespace ndmesh::plan {
@@ -58,7 +59,7 @@ class Reasons {
     return fmt::format(
         "pp {}: layers are cut, at most {} of {} on a rank, with their cache only; weights {} instead of {}; "
         "every token passes {} stages one after another, over {}",
-        replica_.pp, (layers + replica_.pp - 1) / replica_.pp, layers, binary_bytes(weights(plan_)),
+        replica_.pp, ceil_div(layers, replica_.pp), layers, binary_bytes(weights(plan_)),
         binary_bytes(weights(judge_.judge(flat))), replica_.pp, level(plan_, mesh::Axis::pp));
   }
 
@@ -198,8 +199,8 @@ std::vector<std::string> serving_reasons(const ServingQuestion& question, const 
   return Reasons(question, judge, plan).run(smaller);
 }
 
-std::vector<ServingWarning> serving_warnings(const ServingQuestion& question, const ServingPlan& plan) {
-  std::vector<ServingWarning> list;
+std::vector<Warning> serving_warnings(const ServingQuestion& question, const ServingPlan& plan) {
+  std::vector<Warning> list;
   for (const Check& check : checks) {
     if (std::optional<std::string> text = check.text({question, plan})) {
       list.push_back({check.name, *std::move(text)});

@@ -13,6 +13,6 @@ std::vector<std::string> serving_reasons(const ServingQuestion& question, const 
                                          const ServingPlan& plan, const ServingPlan* smaller);
 
 /// What is doubtful about a plan or about what it was asked.
-std::vector<ServingWarning> serving_warnings(const ServingQuestion& question, const ServingPlan& plan);
+std::vector<Warning> serving_warnings(const ServingQuestion& question, const ServingPlan& plan);
 
 }  // namespace ndmesh::plan

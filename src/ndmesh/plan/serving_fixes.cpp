@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/job/names.h"
 #include "ndmesh/plan/serving_placement.h"
 
 namespace ndmesh::plan {
@@ -61,11 +62,11 @@ class Fixes {
     answer_.fixes.push_back({change, std::move(best.front()), changed.cluster.devices()});
   }
 
-  void try_weights(job::WeightFormat format, const char* name) {
+  void try_weights(job::WeightFormat format) {
     if (bits(format) < bits(question_.keys.weights)) {
       ServingQuestion changed = question_;
       changed.keys.weights = format;
-      consider(fmt::format("plan.weights={}", name), changed);
+      consider(fmt::format("plan.weights={}", name_of(format)), changed);
     }
   }
 
@@ -74,18 +75,14 @@ class Fixes {
            question_.keys.kv_dtype == job::KvFormat::bfloat16;
   }
 
-  const char* set_small_kv(ServingQuestion& changed) const {
+  std::string set_small_kv(ServingQuestion& changed) const {
     changed.keys.kv_dtype = has_fp8_ ? job::KvFormat::fp8 : job::KvFormat::int8;
-    return has_fp8_ ? "plan.kv_dtype=fp8" : "plan.kv_dtype=int8";
+    return fmt::format("plan.kv_dtype={}", name_of(changed.keys.kv_dtype));
   }
 
   void try_formats() {
-    if (has_fp8_) {
-      try_weights(job::WeightFormat::fp8, "fp8");
-    } else {
-      try_weights(job::WeightFormat::int8, "int8");
-    }
-    try_weights(job::WeightFormat::int4, "int4");
+    try_weights(has_fp8_ ? job::WeightFormat::fp8 : job::WeightFormat::int8);
+    try_weights(job::WeightFormat::int4);
     if (kv_is_wide()) {
       ServingQuestion changed = question_;
       const std::string change = set_small_kv(changed);

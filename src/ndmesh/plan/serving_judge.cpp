@@ -2,18 +2,14 @@
 
 #include <algorithm>
 
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/serving_placement.h"
-#include "ndmesh/plan/sizes.h"
 
 namespace ndmesh::plan {
 namespace {
 
 /// Longest sequence of a model without a limit, in tokens.
 constexpr std::int64_t most_tokens = std::int64_t{1} << 30;
-
-std::int64_t quotient_up(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
 
 }  // namespace
 
@@ -70,7 +66,7 @@ ServingPlan ServingJudge::judge(const Replica& replica) const {
   const std::int64_t caches = plan.replicas * replica.attention_ranks;
   const std::int64_t each = sequences(plan.worst);
   const std::int64_t wanted =
-      std::max<std::int64_t>(1, quotient_up(question_.keys.concurrency, std::max<std::int64_t>(1, caches)));
+      std::max<std::int64_t>(1, ceil_div(question_.keys.concurrency, std::max<std::int64_t>(1, caches)));
   plan.max_context = longest(budgets);
   plan.fits = caches > 0 && plan.max_context >= context_of(question_) && each >= wanted;
   plan.concurrency = capped_product(each, caches);

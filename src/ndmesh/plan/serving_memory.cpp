@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ndmesh/layout/layout.h"
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/serving_weights.h"
 #include "ndmesh/plan/serving_widths.h"
-#include "ndmesh/plan/sizes.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -27,18 +27,6 @@ constexpr std::int64_t communicator_bytes(std::int64_t ranks) {
 
 /// A sequence's row of logits: bfloat16 as computed and float32 as sampled, over the whole vocabulary.
 constexpr std::int64_t logit_bytes = 2 + 4;
-
-mesh::MeshSizes sizes_of(const Replica& replica) {
-  return {.tp = replica.tp,
-          .dp_replicate = replica.attention_ranks,
-          .pp = replica.pp,
-          .ep = replica.ep,
-          .etp = replica.etp};
-}
-
-std::int64_t capped_sum(std::int64_t a, std::int64_t b) {
-  return std::min(a + b, most_bytes);
-}
 
 }  // namespace
 
@@ -74,7 +62,7 @@ std::int64_t ServingMemory::end_bytes(const Replica& replica, std::int64_t stage
     const bool at_first = table || end.role == model::Role::positions;
     const bool at_last = !at_first || (table && model.tied);
     if ((stage == 0 && at_first) || (stage == replica.pp - 1 && at_last)) {
-      const layout::Part part = layout::fullest_part({end}, model, sizes_of(replica));
+      const layout::Part part = layout::fullest_part({end}, model, replica.mesh());
       bytes = capped_sum(bytes, part_bytes(question_.keys.weights, end, part));
     }
   }
@@ -84,7 +72,7 @@ std::int64_t ServingMemory::end_bytes(const Replica& replica, std::int64_t stage
 ServingMemory::Layer ServingMemory::layer(const Kind& kind, const Replica& replica) const {
   Layer layer;
   for (const model::LayerParameter& parameter : kind.parameters) {
-    const layout::Part part = layout::fullest_part(parameter, question_.model, sizes_of(replica));
+    const layout::Part part = layout::fullest_part(parameter, question_.model, replica.mesh());
     layer.weights = capped_sum(layer.weights, part_bytes(question_.keys.weights, parameter.spec, part));
   }
   layer.prefill = prefill_bytes(question_.model, kind.kind.moe, replica, question_.keys.prefill_chunk);

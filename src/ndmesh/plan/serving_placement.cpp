@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ndmesh/mesh/rules.h"
+
 namespace ndmesh::plan {
 namespace {
 
@@ -29,7 +31,7 @@ std::int64_t replicas_on(const cluster::Cluster& cluster, std::int64_t ranks) {
   if (ranks <= size) {
     return devices / size * (size / ranks) + devices % size / ranks;
   }
-  const std::int64_t whole = (ranks + size - 1) / size * size;
+  const std::int64_t whole = mesh::round_up(ranks, size);
   return devices / whole;
 }
 

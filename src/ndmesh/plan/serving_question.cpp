@@ -45,12 +45,8 @@ std::int64_t mean_context_of(const ServingQuestion& question) {
   return question.keys.mean_context > 0 ? question.keys.mean_context : context_of(question);
 }
 
-mesh::MeshSizes ServingPlan::mesh() const {
-  return {.tp = replica.tp,
-          .dp_replicate = replica.attention_ranks * replicas,
-          .pp = replica.pp,
-          .ep = replica.ep,
-          .etp = replica.etp};
+mesh::MeshSizes Replica::mesh(std::int64_t replicas) const {
+  return {.tp = tp, .dp_replicate = attention_ranks * replicas, .pp = pp, .ep = ep, .etp = etp};
 }
 
 }  // namespace ndmesh::plan

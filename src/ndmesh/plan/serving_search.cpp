@@ -48,10 +48,8 @@ const ServingPlan* nearest_smaller(const ServingQuestion& question, const std::v
 }
 
 /// Judged until no later one can be among the first `top`: replicas never grow along the list.
-std::vector<ServingPlan> judged_plans(const ServingQuestion& question, std::int64_t top,
-                                      ServingAnswer& answer) {
-  ServingSpace space = serving_space(question);
-  const ServingJudge judge(question);
+std::vector<ServingPlan> judged_plans(const ServingQuestion& question, ServingSpace space,
+                                      const ServingJudge& judge, std::int64_t top, ServingAnswer& answer) {
   std::stable_sort(space.legal.begin(), space.legal.end(),
                    [&](const Replica& a, const Replica& b) { return judge.replicas(a) > judge.replicas(b); });
   answer.legal = static_cast<std::int64_t>(space.legal.size());
@@ -82,7 +80,9 @@ void cut(std::vector<ServingPlan>& plans, std::int64_t top) {
 
 std::vector<ServingPlan> ranked_plans(const ServingQuestion& question, std::int64_t top,
                                       ServingAnswer& answer) {
-  std::vector<ServingPlan> plans = judged_plans(question, top, answer);
+  ServingSpace space = serving_space(question);
+  std::vector<ServingPlan> plans =
+      judged_plans(question, std::move(space), ServingJudge(question), top, answer);
   cut(plans, top);
   return plans;
 }
@@ -91,10 +91,11 @@ ServingAnswer answer_serving(const ServingQuestion& question, std::int64_t top) 
   const auto start = std::chrono::steady_clock::now();
   ServingAnswer answer;
   answer.kv_bytes_per_token = kv_bytes_per_token(question.model, question.keys.kv_dtype);
-  const std::vector<ServingPlan> judged = judged_plans(question, top, answer);
+  ServingSpace space = serving_space(question);
+  const ServingJudge judge(question);
+  const std::vector<ServingPlan> judged = judged_plans(question, std::move(space), judge, top, answer);
   answer.plans = judged;
   cut(answer.plans, top);
-  const ServingJudge judge(question);
   for (ServingPlan& plan : answer.plans) {
     plan.levels = serving_levels(question.cluster, plan.replica);
     plan.reasons = serving_reasons(question, judge, plan, nearest_smaller(question, judged, plan));

@@ -6,28 +6,11 @@
 #include <numeric>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/mesh/rule_table.h"
 #include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/integers.h"
 
 namespace ndmesh::plan {
 namespace {
-
-std::vector<std::int64_t> divisors(std::int64_t number) {
-  std::vector<std::int64_t> list;
-  for (std::int64_t candidate = 1; candidate <= number; ++candidate) {
-    if (number % candidate == 0) {
-      list.push_back(candidate);
-    }
-  }
-  return list;
-}
-
-bool breaks_no_rule(const mesh::RuleInput& input) {
-  const auto table = mesh::rule_table();
-  return std::all_of(table.begin(), table.end(), [&](const mesh::RuleEntry& entry) {
-    return !entry.applies(input) || entry.holds(input);
-  });
-}
 
 void check_lengths(const ServingQuestion& question, Problems& problems) {
   const std::int64_t positions = question.model.max_positions;
@@ -146,12 +129,7 @@ class Walk {
     const std::int64_t caches = held_.dp_replicate.value_or(replica.attention_ranks);
     const bool fits = caches % replica.attention_ranks == 0 &&
                       caches / replica.attention_ranks <= devices_ / replica.ranks();
-    const mesh::MeshSizes sizes = {.tp = replica.tp,
-                                   .dp_replicate = replica.attention_ranks,
-                                   .pp = replica.pp,
-                                   .ep = replica.ep,
-                                   .etp = replica.etp};
-    if (fits && breaks_no_rule(mesh::rule_input(question_.model, sizes))) {
+    if (fits && mesh::is_legal(mesh::rule_input(question_.model, replica.mesh()))) {
       space_.legal.push_back(replica);
     }
   }

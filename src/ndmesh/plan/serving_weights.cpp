@@ -1,6 +1,6 @@
 #include "ndmesh/plan/serving_weights.h"
 
-#include "ndmesh/plan/sizes.h"
+#include "ndmesh/plan/integers.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -8,16 +8,12 @@ namespace {
 constexpr std::int64_t block = 128;  // of fp8 blocks and int4 groups
 
 std::int64_t blocks(std::int64_t extent) {
-  return extent / block + (extent % block != 0 ? 1 : 0);
-}
-
-std::int64_t capped_sum(std::int64_t a, std::int64_t b) {
-  return std::min(a + b, most_bytes);
+  return ceil_div(extent, block);
 }
 
 /// Half a byte each, rounded up.
 std::int64_t nibbles(std::int64_t count) {
-  return count / 2 + count % 2;
+  return ceil_div(count, 2);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ndmesh/plan/sizes.h"
+#include "ndmesh/plan/integers.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -28,29 +28,25 @@ KvStorage storage(job::KvFormat format) {
   return {1, 4};
 }
 
-std::int64_t share(std::int64_t extent, std::int64_t ranks) {
-  return extent / ranks + (extent % ranks != 0 ? 1 : 0);
-}
-
 /// Elements a token: queries, keys, values and the output of attention, and latents where there are.
 std::int64_t attention_width(const model::ModelSpec& model, std::int64_t tp) {
-  const std::int64_t outer = share(model.query_width(), tp) + share(model.value_width(), tp);
+  const std::int64_t outer = ceil_div(model.query_width(), tp) + ceil_div(model.value_width(), tp);
   if (!model.latent) {
-    return outer + 2 * std::max<std::int64_t>(1, share(model.kv_heads, tp)) * model.head_dim;
+    return outer + 2 * std::max<std::int64_t>(1, ceil_div(model.kv_heads, tp)) * model.head_dim;
   }
   const std::int64_t latents = model.latent->query_rank + model.latent->kv_rank + model.latent->rope_dim;
   return outer + latents + outer;  // keys are as wide as queries, values as outputs
 }
 
 std::int64_t feed_forward_width(const model::ModelSpec& model, std::int64_t ffn, std::int64_t ranks) {
-  return (model.gated ? 3 : 2) * share(ffn, ranks);
+  return (model.gated ? 3 : 2) * ceil_div(ffn, ranks);
 }
 
 /// Elements of routed experts: a token is copied to each of its experts on the rank and comes back.
 std::int64_t expert_elements(const model::ModelSpec& model, const Replica& replica, std::int64_t tokens) {
   const std::int64_t met =
       capped_product(capped_product(tokens, replica.attention_ranks), model.experts->per_token);
-  return capped_product(share(met, replica.ep),
+  return capped_product(ceil_div(met, replica.ep),
                         2 * model.hidden + feed_forward_width(model, model.experts->ffn, replica.etp));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/schedule/interleaving.h"
 
 namespace ndmesh::plan {
@@ -23,21 +24,6 @@ constexpr std::array<mesh::AxisOrder, 4> sensible_orders = {
 /// In this order rules refuse most branches early.
 constexpr std::array<Axis, mesh::axis_count> walk_order = {Axis::tp, Axis::pp, Axis::cp, Axis::dp_shard,
                                                            Axis::dp_replicate};
-
-std::vector<std::int64_t> divisors(std::int64_t number) {
-  std::vector<std::int64_t> small;
-  std::vector<std::int64_t> large;
-  for (std::int64_t d = 1; d <= number / d; ++d) {
-    if (number % d == 0) {
-      small.push_back(d);
-      if (d != number / d) {
-        large.push_back(number / d);
-      }
-    }
-  }
-  small.insert(small.end(), large.rbegin(), large.rend());
-  return small;
-}
 
 std::size_t used_bits(const mesh::MeshSizes& sizes) {
   std::size_t bits = 0;
@@ -137,9 +123,9 @@ std::vector<Pipelining> Space::pipelinings() const {
     if (held_.schedule && kind != *held_.schedule) {
       continue;
     }
-    const bool many = kind == Kind::interleaved;
-    const std::int64_t least = many || kind == Kind::zb_v ? 2 : 1;
-    const std::int64_t most = many ? std::max(most_chunks, held_.chunks.value_or(0)) : least;
+    const std::int64_t least = schedule::least_chunks(kind);
+    const std::int64_t most =
+        kind == Kind::interleaved ? std::max(most_chunks, held_.chunks.value_or(0)) : least;
     for (std::int64_t chunks = least; chunks <= most; ++chunks) {
       if (held_.chunks.value_or(chunks) == chunks) {
         all.push_back({kind, chunks});
@@ -194,7 +180,7 @@ MeshOptions Space::options(const mesh::MeshSizes& mesh) const {
 
 Staging Space::staging(const mesh::MeshSizes& mesh, const Pipelining& pipelining) const {
   Staging staging{pipelining, {}};
-  const std::int64_t sequences = problem_.global_batch / (mesh.dp_shard * mesh.dp_replicate);
+  const std::int64_t sequences = problem_.global_batch / mesh.batch_ranks();
   for (const std::int64_t micro : batch_divisors_) {
     if (sequences % micro != 0) {
       continue;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ndmesh/plan/groups.h"
+#include "ndmesh/plan/integers.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -56,10 +57,6 @@ class KindWorks {
 
 Totals totals_of(const Work& work) {
   return {work.forward.total(), work.input_grad.total(), work.weight_grad.total(), work.dense};
-}
-
-double real(std::int64_t value) {
-  return static_cast<double>(value);
 }
 
 /// The division of a candidate, its groups left as if they were of one rank.

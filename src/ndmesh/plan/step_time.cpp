@@ -8,6 +8,7 @@
 #include "ndmesh/model/config.h"
 #include "ndmesh/plan/data_time.h"
 #include "ndmesh/plan/groups.h"
+#include "ndmesh/plan/integers.h"
 #include "ndmesh/plan/recompute_time.h"
 #include "ndmesh/plan/stage_work.h"
 #include "ndmesh/schedule/simulate.h"
@@ -16,10 +17,6 @@ namespace ndmesh::plan {
 namespace {
 
 constexpr double least_slack = 1 - 1e-9;  // sums of bound and simulation round differently
-
-double real(std::int64_t value) {
-  return static_cast<double>(value);
-}
 
 /// One pipeline rank of a candidate.
 struct RankTime {

@@ -1,8 +1,5 @@
 #include "ndmesh/plan/support_profile.h"
 
-#include <stdexcept>
-#include <string>
-
 namespace ndmesh::plan {
 namespace {
 
@@ -77,13 +74,20 @@ SupportProfile accelerate_support() {
 
 }  // namespace
 
-SupportProfile support_of(std::string_view runtime) {
-  if (runtime == "ndmesh") return ndmesh_support();
-  if (runtime == "megatron") return megatron_support();
-  if (runtime == "torchtitan") return torchtitan_support();
-  if (runtime == "deepspeed") return deepspeed_support();
-  if (runtime == "accelerate") return accelerate_support();
-  throw std::out_of_range("no support profile is named " + std::string(runtime));
+SupportProfile support_of(Runtime runtime) {
+  switch (runtime) {
+    case Runtime::ndmesh:
+      return ndmesh_support();
+    case Runtime::megatron:
+      return megatron_support();
+    case Runtime::torchtitan:
+      return torchtitan_support();
+    case Runtime::deepspeed:
+      return deepspeed_support();
+    case Runtime::accelerate:
+      break;
+  }
+  return accelerate_support();
 }
 
 }  // namespace ndmesh::plan

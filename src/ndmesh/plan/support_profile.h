@@ -1,10 +1,10 @@
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "ndmesh/job/job.h"
 #include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/runtime.h"
 #include "ndmesh/schedule/schedule.h"
 
 namespace ndmesh::plan {
@@ -23,10 +23,10 @@ struct SupportProfile {
   bool adapters = true;
 };
 
-/// The support of a runtime of plan.runtime; std::out_of_range for another name. As documented and checked by
+/// As documented and checked by
 /// the frameworks themselves: Megatron Core (arguments.py, transformer_config.py), torchtitan v0.2
 /// (parallelism config), DeepSpeed (pipe engine, ZeRO, AutoTP and AutoEP asserts), Accelerate
 /// (ParallelismConfig).
-SupportProfile support_of(std::string_view runtime);
+SupportProfile support_of(Runtime runtime);
 
 }  // namespace ndmesh::plan

@@ -1,15 +1,5 @@
 #include "ndmesh/plan/time_profile.h"
 
-#include <fmt/format.h>
-
-#include <array>
-#include <string>
-#include <vector>
-
-#include "ndmesh/base/error.h"
-#include "ndmesh/base/nearest.h"
-#include "ndmesh/base/text.h"
-
 namespace ndmesh::plan {
 namespace {
 
@@ -75,28 +65,22 @@ TimeProfile accelerate_profile() {
   return profile;
 }
 
-struct Named {
-  std::string_view name;
-  TimeProfile (*make)();
-};
-constexpr std::array<Named, 5> profiles = {{{"ndmesh", ndmesh_profile},
-                                            {"megatron", megatron_profile},
-                                            {"torchtitan", torchtitan_profile},
-                                            {"deepspeed", deepspeed_profile},
-                                            {"accelerate", accelerate_profile}}};
-
 }  // namespace
 
-TimeProfile time_profile(std::string_view runtime) {
-  std::vector<std::string> names;
-  for (const Named& profile : profiles) {
-    if (profile.name == runtime) {
-      return profile.make();
-    }
-    names.emplace_back(profile.name);
+TimeProfile time_profile(Runtime runtime) {
+  switch (runtime) {
+    case Runtime::ndmesh:
+      return ndmesh_profile();
+    case Runtime::megatron:
+      return megatron_profile();
+    case Runtime::torchtitan:
+      return torchtitan_profile();
+    case Runtime::deepspeed:
+      return deepspeed_profile();
+    case Runtime::accelerate:
+      break;
   }
-  throw RequestError(fmt::format("unknown runtime {}: choose one of {}{}", shown(runtime), join(names),
-                                 did_you_mean(runtime, names)));
+  return accelerate_profile();
 }
 
 }  // namespace ndmesh::plan

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "ndmesh/plan/runtime.h"
 
 namespace ndmesh::plan {
 
@@ -52,7 +53,7 @@ struct TimeProfile {
   bool operator==(const TimeProfile&) const = default;
 };
 
-/// The profile of a runtime as people run it today. RequestError with the list for an unknown name.
-TimeProfile time_profile(std::string_view runtime);
+/// The profile of a runtime as people run it today.
+TimeProfile time_profile(Runtime runtime);
 
 }  // namespace ndmesh::plan

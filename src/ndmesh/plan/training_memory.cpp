@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ndmesh/layout/layout.h"
 #include "ndmesh/plan/direct_mapped.h"
 #include "ndmesh/plan/stage_memory.h"
 
@@ -26,11 +25,7 @@ std::int64_t reserved_bytes(const MemoryProfile& profile, const MemoryBytes& pea
 
 class MemoryModel::State {
  public:
-  explicit State(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
-    for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
-      moe_before_.push_back(moe_before_.back() + (problem.model.is_moe(layer) ? 1 : 0));
-    }
-  }
+  explicit State(const Problem& problem) : problem_(problem), counter_(problem) {}
 
   StageBudget budget(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
     const Moments moments = moments_of(candidate, stage, shard_index);
@@ -138,21 +133,14 @@ class MemoryModel::State {
 
   StageUnits units_of(const schedule::Shape& shape, std::int64_t stage,
                       std::int64_t chunk_micro_batches) const {
-    const std::int64_t last = shape.stages() - 1;
     StageUnits units;
     units.chunk_micro_batches = chunk_micro_batches;
     units.chunks = shape.chunks;
-    for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
-      const std::int64_t position = shape.stage_of(stage, chunk);
-      const layout::Range layers = stage_layers(problem_, shape, position);
-      const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
-                               moe_before_[static_cast<std::size_t>(layers.start)];
-      units.count(UnitKind::moe) += moe;
-      units.count(UnitKind::dense) += layers.size - moe;
-      units.count(UnitKind::first) += position == 0 ? 1 : 0;
-      units.count(UnitKind::last) += position == last ? 1 : 0;
-    }
-    units.count(UnitKind::mtp) = units.count(UnitKind::last) > 0 ? problem_.model.mtp_layers : 0;
+    units.counts = counter_.blocks_of(shape, stage);
+    const bool holds_last = shape.rank_of(shape.stages() - 1) == stage;
+    units.count(UnitKind::first) = shape.rank_of(0) == stage ? 1 : 0;
+    units.count(UnitKind::last) = holds_last ? 1 : 0;
+    units.count(UnitKind::mtp) = holds_last ? problem_.model.mtp_layers : 0;
     return units;
   }
 
@@ -160,13 +148,12 @@ class MemoryModel::State {
   std::int64_t outside(const Candidate& candidate) const {
     const mesh::MeshSizes& mesh = candidate.mesh;
     const std::int64_t axes = (mesh.tp > 1 ? 1 : 0) + (mesh.cp > 1 ? 1 : 0) + (mesh.pp > 1 ? 1 : 0) +
-                              (mesh.dp_shard * mesh.dp_replicate > 1 ? 1 : 0) +
-                              (mesh.ep * mesh.etp > 1 ? 1 : 0);
+                              (mesh.batch_ranks() > 1 ? 1 : 0) + (mesh.ep * mesh.etp > 1 ? 1 : 0);
     return problem_.profile.memory.context + axes * problem_.profile.memory.communicator;
   }
 
   const Problem& problem_;
-  std::vector<std::int64_t> moe_before_;  ///< by decoder layer, how many before it are MoE
+  BlockCounter counter_;
   DirectMapped<4, Parts> parts_{places};
   DirectMapped<8, ModelBytes> bytes_{places};
   DirectMapped<6, Activations> activations_{places};

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "ndmesh/base/text.h"
-#include "ndmesh/mesh/rules.h"
 #include "ndmesh/plan/measured_row.h"
+#include "ndmesh/plan/measured_run.h"
 #include "ndmesh/plan/measured_time.h"
 
 namespace ndmesh::plan {
@@ -58,18 +58,6 @@ Candidate candidate_of(const MeasuredRow& row, std::int64_t devices) {
   return candidate;
 }
 
-void check_mesh(const MeasuredRow& row, const Measurement& measurement) {
-  mesh::RuleInput input = mesh::rule_input(measurement.problem.model, measurement.candidate.mesh);
-  input.seq_len = measurement.problem.seq_len;
-  input.global_batch = measurement.problem.global_batch;
-  input.micro_batch = measurement.candidate.micro;
-  row.problems().add_all(mesh::broken_rules(input));
-  const std::int64_t actions = micro_batches(measurement.problem, measurement.candidate);
-  if (actions > 1'000'000 / measurement.candidate.mesh.pp) {
-    row.problems().add("its schedule has more than a million actions");
-  }
-}
-
 Measurement measurement_of(const MeasuredRow& row) {
   Measurement result;
   const std::int64_t devices = row.needed("gpus");
@@ -87,7 +75,10 @@ Measurement measurement_of(const MeasuredRow& row) {
   const auto milliseconds = row.positive("iteration_ms");
   if (!milliseconds) row.problems().add("iteration_ms is missing");
   result.seconds = milliseconds.value_or(0) / 1000;
-  if (row.problems().empty()) check_mesh(row, result);
+  if (row.problems().empty()) {
+    check_mesh(row, result);
+    check_actions(row, micro_batches(problem, result.candidate), result.candidate.mesh.pp);
+  }
   result.ranking =
       fmt::format("{} layers {} hidden {} heads; {} devices, batch {} x {}", problem.model.layers,
                   problem.model.hidden, problem.model.heads, devices, problem.global_batch, problem.seq_len);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/model/config.h"
 #include "ndmesh/plan/answer.h"
@@ -44,11 +45,8 @@ struct Case {
   double exposed(std::string_view axis) const {
     double seconds = 0;
     for (const Exposed& entry : plan.time.by_collective) {
-      const std::string_view axes = std::string_view(entry.what).substr(0, entry.what.find('/'));
-      const bool names_axis = axes == axis || axes.starts_with(fmt::format("{}+", axis)) ||
-                              axes.ends_with(fmt::format("+{}", axis)) ||
-                              axes.find(fmt::format("+{}+", axis)) != std::string_view::npos;
-      seconds += names_axis ? entry.seconds : 0;
+      const std::vector<std::string> axes = split(entry.what.substr(0, entry.what.find('/')), '+');
+      seconds += std::find(axes.begin(), axes.end(), axis) != axes.end() ? entry.seconds : 0;
     }
     return seconds;
   }
@@ -142,7 +140,7 @@ std::string small_local_batch(const Case& c) {
 }
 
 std::string batch_limits(const Case& c) {
-  const std::int64_t ranks = c.mesh().dp_replicate * c.mesh().dp_shard;
+  const std::int64_t ranks = c.mesh().batch_ranks();
   const std::int64_t devices = c.problem().cluster.devices();
   const std::int64_t most = c.answer.question.max_batch;
   return ranks < most || ranks >= devices
