@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/file.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/command.h"
 #include "ndmesh/plan/calibration.h"
@@ -101,11 +101,7 @@ int run(const Options& options) {
   } else {
     print_table(calibrations, source);
   }
-  if (!options.out.empty()) {
-    std::ofstream file(options.out, std::ios::binary);
-    file << constants_csv(calibrations, source);
-    if (!file.flush()) throw RunError(fmt::format("{}: cannot be written", shown(options.out)));
-  }
+  if (!options.out.empty()) write_file(options.out, constants_csv(calibrations, source));
   return done;
 }
 

@@ -19,14 +19,10 @@ struct Options {
   bool json = false;
 };
 
-bool is_given(const job::Job& job, const std::string& key) {
-  return std::find(job.given.begin(), job.given.end(), key) != job.given.end();
-}
-
 int inspect_model(const Options& options) {
   const Source source = read_source(options.words, {});
   const model::ModelSpec& model = model_of(source);
-  const bool has_length = is_given(source.job, "batch.seq_len");
+  const bool has_length = source.job.is_given("batch.seq_len");
   print_model(source.name, model, has_length ? source.job.batch.seq_len : model.max_positions, options.json);
   return done;
 }

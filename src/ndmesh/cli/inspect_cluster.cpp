@@ -12,7 +12,7 @@
 #include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/base/yaml.h"
-#include "ndmesh/job/job.h"
+#include "ndmesh/cli/source.h"
 
 namespace ndmesh::cli {
 namespace {
@@ -238,7 +238,7 @@ Cluster cluster_of(const std::vector<std::string>& words) {
   const bool is_job = !names.empty() && is_job_file(names.front());
   if (!names.empty() && !is_job) overrides.insert(overrides.begin(), "cluster=" + names.front());
   const job::Job job = is_job ? job::read_job(names.front(), overrides) : job::parse_job("", "", overrides);
-  return job.cluster.empty() ? cluster::detect_cluster() : cluster::parse_cluster(job.cluster, "cluster");
+  return cluster_of(job);
 }
 
 void print_cluster(const Cluster& cluster, bool json) {

@@ -34,10 +34,6 @@ struct Options {
   bool json = false;
 };
 
-bool is_given(const job::Job& job, const std::string& key) {
-  return std::find(job.given.begin(), job.given.end(), key) != job.given.end();
-}
-
 /// The job that the words name; a kind among them is its pipeline.schedule.
 job::Job job_of(const Options& options) {
   std::vector<std::string> words = options.words;
@@ -50,7 +46,7 @@ job::Job job_of(const Options& options) {
 
 /// What the job says of the batch. RequestError with the rules that it breaks.
 std::int64_t micro_batches_of(const job::Job& job, const Shape& shape) {
-  if (!is_given(job, "batch.global")) {
+  if (!job.is_given("batch.global")) {
     throw RequestError(
         "the number of micro-batches is needed: --micro-batches M, or batch.global of a job or override");
   }
@@ -69,12 +65,12 @@ std::int64_t micro_batches_of(const job::Job& job, const Shape& shape) {
 
 Shape shape_of(const Options& options) {
   const job::Job job = job_of(options);
-  if (!options.ranks && !is_given(job, "mesh.pp_size")) {
+  if (!options.ranks && !job.is_given("mesh.pp_size")) {
     throw RequestError("the number of ranks is needed: --ranks P, or mesh.pp_size of a job or override");
   }
   Shape shape = {.kind = job.pipeline.schedule, .ranks = options.ranks.value_or(job.mesh.pp)};
   const std::int64_t fewest = shape.ranks == 1 ? 1 : schedule::least_chunks(shape.kind);
-  shape.chunks = options.chunks.value_or(is_given(job, "pipeline.chunks") ? job.pipeline.chunks : fewest);
+  shape.chunks = options.chunks.value_or(job.is_given("pipeline.chunks") ? job.pipeline.chunks : fewest);
   shape.micro_batches = options.micro_batches ? *options.micro_batches : micro_batches_of(job, shape);
   return shape;
 }

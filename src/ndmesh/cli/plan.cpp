@@ -1,9 +1,8 @@
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "ndmesh/cli/command.h"
 #include "ndmesh/cli/plan_json.h"
+#include "ndmesh/cli/plan_parts_json.h"
 #include "ndmesh/cli/plan_serve.h"
 #include "ndmesh/cli/plan_table.h"
 #include "ndmesh/cli/source.h"
@@ -18,10 +17,6 @@ struct Options {
   bool json = false;
 };
 
-cluster::Cluster cluster_of(const job::Job& job) {
-  return job.cluster.empty() ? cluster::detect_cluster() : cluster::parse_cluster(job.cluster, "cluster");
-}
-
 int run(const Options& options) {
   const Source source = read_source(options.words, "");
   const cluster::Cluster cluster = cluster_of(source.job);
@@ -32,8 +27,7 @@ int run(const Options& options) {
   const auto question = plan::training_question(source.job, model_of(source), cluster);
   const plan::TrainingAnswer answer = plan::answer(question, options.top);
   if (options.json) {
-    const auto document = to_json(answer, options.explain);
-    fmt::print("{}\n", document.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace));
+    print_json(to_json(answer, options.explain));
   } else {
     print_answer(answer, options.explain);
   }

@@ -1,5 +1,6 @@
 #include "ndmesh/cli/plan_json.h"
 
+#include "ndmesh/cli/plan_parts_json.h"
 #include "ndmesh/job/names.h"
 
 namespace ndmesh::cli {
@@ -7,24 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using plan::Plan;
-
-Json mesh_json(const mesh::MeshSizes& sizes) {
-  Json json = Json::object();
-  for (const mesh::Axis axis : mesh::all_axes) {
-    json[std::string(name_of(axis))] = sizes.size(axis);
-  }
-  json["ep"] = sizes.ep;
-  json["etp"] = sizes.etp;
-  return json;
-}
-
-Json order_json(const mesh::AxisOrder& order) {
-  Json json = Json::array();
-  for (const mesh::Axis axis : order) {
-    json.push_back(name_of(axis));
-  }
-  return json;
-}
 
 Json recompute_json(const job::Recompute& recompute) {
   using Policy = job::Recompute::Policy;
@@ -39,14 +22,10 @@ Json recompute_json(const job::Recompute& recompute) {
 }
 
 /// The categories at the moment of the peak, and what is left free on purpose.
-Json memory_json(const plan::StageBudget& budget, std::int64_t headroom) {
+MemoryBytes memory_of(const plan::StageBudget& budget, std::int64_t headroom) {
   MemoryBytes bytes = budget.at_peak;
   bytes[MemoryCategory::headroom] = headroom;
-  Json json = Json::object();
-  for (std::size_t i = 0; i < memory_category_count; ++i) {
-    json[std::string(memory_category_names[i])] = bytes.by_category[i];
-  }
-  return json;
+  return bytes;
 }
 
 Json time_json(const plan::StepTime& time) {
@@ -74,12 +53,11 @@ Json levels_json(const Plan& plan) {
 Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
   const plan::Candidate& c = plan.candidate;
   const std::int64_t usable = answer.question.problem.cluster.usable_bytes;
-  const std::int64_t batch_ranks = c.mesh.dp_replicate * c.mesh.dp_shard;
   return {{"mesh", mesh_json(c.mesh)},
           {"order", order_json(c.order)},
           {"global_batch", plan.global_batch},
           {"micro", c.micro},
-          {"micro_batches", plan.global_batch / (c.micro * batch_ranks)},
+          {"micro_batches", micro_batches(plan)},
           {"schedule", schedule::name_of(c.schedule)},
           {"chunks", c.chunks},
           {"zero", c.zero},
@@ -89,7 +67,7 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"levels", levels_json(plan)},
           {"worst_rank", plan.worst.rank},
           {"worst_stage", plan.worst.stage},
-          {"memory", memory_json(plan.worst, usable - answer.allowed_bytes)},
+          {"memory", memory_json(memory_of(plan.worst, usable - answer.allowed_bytes))},
           {"reserved_bytes", plan.worst.reserved},
           {"host_bytes", plan.worst.host_bytes},
           {"usable_bytes", usable},
@@ -127,16 +105,13 @@ nlohmann::ordered_json to_json(const plan::TrainingAnswer& answer, bool with_exp
                {"assumed", answer.question.assumed},
                {"plans", Json::array()},
                {"baselines", Json::array()},
-               {"warnings", Json::array()},
+               {"warnings", warnings_json(answer.warnings)},
                {"fixes", Json::array()}};
   for (const Plan& plan : answer.result.plans) {
     json["plans"].push_back(plan_json(answer, plan));
   }
   for (const plan::Baseline& row : answer.baselines) {
     json["baselines"].push_back(baseline_json(answer, row));
-  }
-  for (const plan::Warning& warning : answer.warnings) {
-    json["warnings"].push_back({{"name", warning.name}, {"text", warning.text}});
   }
   for (const plan::Fix& fix : answer.fixes) {
     Json entry = {{"change", fix.change}, {"devices", fix.devices}};

@@ -7,6 +7,7 @@
 
 #include "ndmesh/base/units.h"
 #include "ndmesh/cli/command.h"
+#include "ndmesh/cli/plan_parts_json.h"
 
 namespace ndmesh::cli {
 namespace {
@@ -19,24 +20,6 @@ using plan::ServingQuestion;
 
 // JSON: the keys of a training plan where they mean the same.
 
-Json mesh_json(const mesh::MeshSizes& sizes) {
-  Json json = Json::object();
-  for (const mesh::Axis axis : mesh::all_axes) {
-    json[std::string(name_of(axis))] = sizes.size(axis);
-  }
-  json["ep"] = sizes.ep;
-  json["etp"] = sizes.etp;
-  return json;
-}
-
-Json memory_json(const MemoryBytes& bytes) {
-  Json json = Json::object();
-  for (std::size_t i = 0; i < memory_category_count; ++i) {
-    json[std::string(memory_category_names[i])] = bytes.by_category[i];
-  }
-  return json;
-}
-
 Json levels_json(const ServingPlan& plan) {
   Json json = Json::object();
   for (const mesh::Axis axis : mesh::all_axes) {
@@ -48,17 +31,9 @@ Json levels_json(const ServingPlan& plan) {
   return json;
 }
 
-Json order_json() {
-  Json json = Json::array();
-  for (const mesh::Axis axis : plan::serving_order) {
-    json.push_back(name_of(axis));
-  }
-  return json;
-}
-
 Json plan_json(const ServingPlan& plan, std::int64_t usable_bytes) {
   return {{"mesh", mesh_json(plan.mesh())},
-          {"order", order_json()},
+          {"order", order_json(plan::serving_order)},
           {"levels", levels_json(plan)},
           {"replicas", plan.replicas},
           {"ranks_per_replica", plan.replica.ranks()},
@@ -86,13 +61,10 @@ Json answer_json(const ServingQuestion& question, const ServingAnswer& answer) {
                {"kv_bytes_per_token", answer.kv_bytes_per_token},
                {"plans", Json::array()},
                {"baselines", Json::array()},
-               {"warnings", Json::array()},
+               {"warnings", warnings_json(answer.warnings)},
                {"fixes", Json::array()}};
   for (const ServingPlan& plan : answer.plans) {
     json["plans"].push_back(plan_json(plan, question.cluster.usable_bytes));
-  }
-  for (const plan::ServingWarning& warning : answer.warnings) {
-    json["warnings"].push_back({{"name", warning.name}, {"text", warning.text}});
   }
   for (const ServingFix& fix : answer.fixes) {
     Json entry = {{"change", fix.change}, {"devices", fix.devices}};
@@ -142,9 +114,9 @@ void print_list(const char* title, const std::vector<std::string>& lines) {
   }
 }
 
-void print_warnings(const std::vector<plan::ServingWarning>& warnings) {
+void print_warnings(const std::vector<plan::Warning>& warnings) {
   std::vector<std::string> lines;
-  for (const plan::ServingWarning& warning : warnings) {
+  for (const plan::Warning& warning : warnings) {
     lines.push_back(warning.name + ": " + warning.text);
   }
   print_list("warnings", lines);
@@ -181,7 +153,7 @@ void print_answer(const ServingQuestion& question, const ServingAnswer& answer, 
 int plan_serve(const plan::ServingQuestion& question, const PlanServeOptions& options) {
   const ServingAnswer answer = answer_serving(question, options.top);
   if (options.json) {
-    fmt::print("{}\n", answer_json(question, answer).dump(2, ' ', true, Json::error_handler_t::replace));
+    print_json(answer_json(question, answer));
   } else {
     print_answer(question, answer, options.explain);
   }

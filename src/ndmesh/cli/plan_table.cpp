@@ -60,18 +60,10 @@ void print_header() {
              "tok/s/dev", "MFU %", "expos %", "bubb %");
 }
 
-std::string schedule_text(const plan::Candidate& c) {
-  if (c.mesh.pp == 1) {
-    return "-";
-  }
-  return fmt::format("{}{}", schedule::name_of(c.schedule),
-                     c.chunks > 1 ? fmt::format(" x {}", c.chunks) : "");
-}
-
 void print_row(const std::string& name, const Plan& plan) {
   const plan::Candidate& c = plan.candidate;
-  const std::int64_t count = plan.global_batch / (c.micro * c.mesh.dp_replicate * c.mesh.dp_shard);
-  fmt::print(fmt::runtime(row_format), name, fmt::format("{} x {}", c.micro, count), schedule_text(c),
+  fmt::print(fmt::runtime(row_format), name, fmt::format("{} x {}", c.micro, micro_batches(plan)),
+             c.mesh.pp > 1 ? schedule_text(c) : "-",
              fmt::format("{}{}", c.zero, c.zero == 3 && !c.reshard ? "k" : ""), job::yaml_of(c.recompute),
              gib(plan.worst.reserved) + (plan.fits ? " " : "!"), duration(plan.time.seconds),
              fmt::format("{:.0f}", plan.time.tokens_per_second_per_device),

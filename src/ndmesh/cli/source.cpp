@@ -75,6 +75,10 @@ Source read_source(const std::vector<std::string>& words, const std::string& mes
   return source;
 }
 
+cluster::Cluster cluster_of(const job::Job& job) {
+  return job.cluster.empty() ? cluster::detect_cluster() : cluster::parse_cluster(job.cluster, "cluster");
+}
+
 const model::ModelSpec& model_of(const Source& source) {
   if (!source.model) {
     throw RequestError("a SOURCE is needed: a job file, a model folder, a preset or a size; presets: " +

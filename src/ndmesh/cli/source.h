@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ndmesh/cluster/cluster.h"
 #include "ndmesh/job/job.h"
 
 namespace ndmesh::cli {
@@ -19,6 +20,9 @@ struct Source {
 /// order; without a SOURCE the model is what the overrides say, if they do. `mesh` is in MESH notation,
 /// empty: the job's mesh. RequestError for what cannot be read.
 Source read_source(const std::vector<std::string>& words, const std::string& mesh);
+
+/// The cluster that a job names; this machine when it names none.
+cluster::Cluster cluster_of(const job::Job& job);
 
 /// The model of a source, for commands that need one. RequestError when there is none.
 const model::ModelSpec& model_of(const Source& source);

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/file.h"
 #include "ndmesh/base/log.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/command.h"
@@ -35,12 +35,6 @@ std::vector<plan::Limit> parse_limits(const std::vector<std::string>& texts) {
   return limits;
 }
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) throw RunError(fmt::format("{}: cannot be written", shown(path)));
-}
-
 int run(const Options& options) {
   const std::string& file = options.words.front();
   std::vector<std::string> texts = options.limits;
@@ -54,7 +48,7 @@ int run(const Options& options) {
     fmt::print("{}", validation_table(validation));
     if (options.rows) fmt::print("{}", validation_rows(validation));
   }
-  if (!options.page.empty()) write(options.page, validation_page(validation));
+  if (!options.page.empty()) write_file(options.page, validation_page(validation));
   for (const std::string& limit : broken) log_error(limit);
   return broken.empty() ? done : tolerance_not_held;
 }
