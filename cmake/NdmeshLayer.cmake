@@ -29,10 +29,10 @@ if(NDMESH_SANITIZE)
 endif()
 
 # ndmesh_layer(NAME [TORCH] [DEPENDS folder...] [LIBRARIES target...])
-# builds src/ndmesh/NAME into the library ndmesh_NAME. With TORCH it may include libtorch.
+# builds src/ndmesh/NAME, with the folders in it, into the library ndmesh_NAME. With TORCH it may include libtorch.
 function(ndmesh_layer name)
   cmake_parse_arguments(LAYER "TORCH" "" "DEPENDS;LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   add_library(ndmesh_${name} STATIC ${sources})
   set_target_properties(ndmesh_${name} PROPERTIES LINKER_LANGUAGE CXX)
   list(TRANSFORM LAYER_DEPENDS PREPEND ndmesh_)

@@ -1,12 +1,12 @@
-#include "ndmesh/plan/accuracy.h"
+#include "ndmesh/plan/measured/accuracy.h"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/plan/calibration.h"
-#include "ndmesh/plan/limits.h"
+#include "ndmesh/plan/measured/calibration.h"
+#include "ndmesh/plan/measured/limits.h"
 
 namespace ndmesh::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "ndmesh/plan/answer.h"
+#include "ndmesh/plan/search/answer.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/plan/collectives.h"
+#include "ndmesh/plan/time/collectives.h"
 #include "plan/time_support.h"
 
 namespace ndmesh::plan {

@@ -1,4 +1,4 @@
-#include "ndmesh/plan/constants.h"
+#include "ndmesh/plan/profile/constants.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "ndmesh/plan/csv.h"
+#include "ndmesh/plan/measured/csv.h"
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
-#include "ndmesh/plan/fit.h"
+#include "ndmesh/plan/time/fit.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/plan/step_time.h"
+#include "ndmesh/plan/time/step_time.h"
 #include "plan/time_support.h"
 
 namespace ndmesh::plan {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/answer.h"
+#include "ndmesh/plan/search/answer.h"
 
 namespace ndmesh::plan {
 namespace {

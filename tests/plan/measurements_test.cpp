@@ -1,11 +1,11 @@
-#include "ndmesh/plan/measurements.h"
+#include "ndmesh/plan/measured/measurements.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/plan/measured_setup.h"
+#include "ndmesh/plan/measured/measured_setup.h"
 #include "plan/measured_rows.h"
 
 namespace ndmesh::plan {

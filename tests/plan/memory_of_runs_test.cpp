@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "ndmesh/plan/measurements.h"
+#include "ndmesh/plan/measured/measurements.h"
 
 /// What a row's notes say of memory beside its mesh.
 namespace ndmesh::plan {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/training_memory.h"
+#include "ndmesh/plan/memory/training_memory.h"
 
 namespace ndmesh::plan::test {
 

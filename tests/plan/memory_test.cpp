@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/saved_tensors.h"
+#include "ndmesh/plan/memory/saved_tensors.h"
 
 namespace ndmesh::plan {
 namespace {

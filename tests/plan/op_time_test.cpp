@@ -1,4 +1,4 @@
-#include "ndmesh/plan/op_time.h"
+#include "ndmesh/plan/time/op_time.h"
 
 #include <gtest/gtest.h>
 

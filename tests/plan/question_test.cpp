@@ -1,4 +1,4 @@
-#include "ndmesh/plan/question.h"
+#include "ndmesh/plan/search/question.h"
 
 #include <gmock/gmock.h>
 

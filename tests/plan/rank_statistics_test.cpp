@@ -1,4 +1,4 @@
-#include "ndmesh/plan/rank_statistics.h"
+#include "ndmesh/plan/measured/rank_statistics.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "ndmesh/plan/search.h"
+#include "ndmesh/plan/search/search.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/space.h"
+#include "ndmesh/plan/search/space.h"
 
 namespace ndmesh::plan {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/plan/serving.h"
+#include "ndmesh/plan/serving/serving.h"
 #include "plan/serving_models.h"
 #include "support/mutations.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/serving.h"
+#include "ndmesh/plan/serving/serving.h"
 
 /// Models, clusters and questions for tests of serving.
 namespace ndmesh::plan {

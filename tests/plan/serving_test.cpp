@@ -1,4 +1,4 @@
-#include "ndmesh/plan/serving.h"
+#include "ndmesh/plan/serving/serving.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "ndmesh/layout/layout.h"
-#include "ndmesh/plan/serving_weights.h"
+#include "ndmesh/plan/serving/serving_weights.h"
 #include "plan/serving_models.h"
 
 namespace ndmesh::plan {

@@ -1,4 +1,4 @@
-#include "ndmesh/plan/step_time.h"
+#include "ndmesh/plan/time/step_time.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
-#include "ndmesh/plan/groups.h"
+#include "ndmesh/plan/time/groups.h"
 #include "plan/time_support.h"
 
 namespace ndmesh::plan {

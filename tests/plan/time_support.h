@@ -1,8 +1,8 @@
 #pragma once
 
 #include "ndmesh/cluster/cluster.h"
-#include "ndmesh/plan/constants.h"
 #include "ndmesh/plan/problem.h"
+#include "ndmesh/plan/profile/constants.h"
 
 namespace ndmesh::plan::test {
 

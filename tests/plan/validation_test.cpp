@@ -1,13 +1,13 @@
-#include "ndmesh/plan/validation.h"
+#include "ndmesh/plan/measured/validation.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "ndmesh/plan/calibration.h"
-#include "ndmesh/plan/limits.h"
-#include "ndmesh/plan/step_time.h"
+#include "ndmesh/plan/measured/calibration.h"
+#include "ndmesh/plan/measured/limits.h"
+#include "ndmesh/plan/time/step_time.h"
 #include "plan/measured_rows.h"
 
 namespace ndmesh::plan {

@@ -8,7 +8,7 @@
 #include "ndmesh/base/file.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/command.h"
-#include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/measured/calibration.h"
 
 namespace ndmesh::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ndmesh/plan/answer.h"
+#include "ndmesh/plan/search/answer.h"
 
 namespace ndmesh::cli {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ndmesh/plan/serving.h"
+#include "ndmesh/plan/serving/serving.h"
 
 namespace ndmesh::cli {
 

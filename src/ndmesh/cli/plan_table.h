@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ndmesh/plan/answer.h"
+#include "ndmesh/plan/search/answer.h"
 
 namespace ndmesh::cli {
 

@@ -8,7 +8,7 @@
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/command.h"
 #include "ndmesh/cli/validation_text.h"
-#include "ndmesh/plan/limits.h"
+#include "ndmesh/plan/measured/limits.h"
 
 namespace ndmesh::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "ndmesh/cli/validation_text.h"
-#include "ndmesh/plan/calibration.h"
+#include "ndmesh/plan/measured/calibration.h"
 
 namespace ndmesh::cli {
 namespace {

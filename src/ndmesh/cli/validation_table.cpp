@@ -5,7 +5,7 @@
 
 #include "ndmesh/base/units.h"
 #include "ndmesh/cli/validation_text.h"
-#include "ndmesh/plan/training_memory.h"
+#include "ndmesh/plan/memory/training_memory.h"
 
 namespace ndmesh::cli {
 namespace {

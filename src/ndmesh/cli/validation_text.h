@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ndmesh/plan/validation.h"
+#include "ndmesh/plan/measured/validation.h"
 
 namespace ndmesh::cli {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ndmesh/plan/training_memory.h"
+#include "ndmesh/plan/memory/training_memory.h"
 
 namespace ndmesh::plan {
 namespace {

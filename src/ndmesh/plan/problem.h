@@ -9,7 +9,7 @@
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
-#include "ndmesh/plan/profile.h"
+#include "ndmesh/plan/profile/profile.h"
 #include "ndmesh/schedule/schedule.h"
 
 namespace ndmesh::plan {

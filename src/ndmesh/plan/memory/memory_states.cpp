@@ -1,0 +1,297 @@
+#include "ndmesh/plan/memory/memory_states.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ndmesh/layout/layout.h"
+#include "ndmesh/mesh/rules.h"
+#include "ndmesh/plan/integers.h"
+#include "ndmesh/plan/memory/sizes.h"
+
+namespace ndmesh::plan {
+namespace {
+
+using model::LayerParameter;
+using model::Role;
+
+bool is_linear_of_block(const LayerParameter& parameter) {
+  switch (parameter.spec.role) {
+    case Role::query:
+    case Role::key:
+    case Role::value:
+    case Role::fused_qkv:
+    case Role::attention_output:
+    case Role::gate:
+    case Role::up:
+    case Role::fused_gate_up:
+    case Role::down:
+    case Role::latent_down:
+    case Role::latent_up:
+      return !parameter.spec.bias;
+    default:
+      return false;
+  }
+}
+
+bool is_weight_of_product(const LayerParameter& parameter) {
+  return is_linear_of_block(parameter) || parameter.spec.role == Role::head ||
+         (model::is_expert(parameter.spec.role) && !parameter.spec.bias);
+}
+
+/// Cuts the parameters of one unit and lists them.
+class PartsBuilder {
+ public:
+  PartsBuilder(const Problem& problem, const mesh::MeshSizes& sizes) : problem_(problem), sizes_(sizes) {}
+
+  void add_unit(UnitKind kind, const std::vector<LayerParameter>& parameters) {
+    for (const LayerParameter& parameter : parameters) {
+      add(kind, parameter);
+    }
+    flush_shape();
+  }
+
+  void add_ends() {
+    const model::ModelSpec& model = problem_.model;
+    for (const model::ParameterSpec& end : model.end_parameters()) {
+      const bool of_last = end.role == Role::norm || end.role == Role::head;
+      add(of_last ? UnitKind::last : UnitKind::first, {.spec = end});
+      if (model.tied && end.role == Role::embedding && sizes_.pp > 1) {
+        add(UnitKind::last, {.spec = end});
+      }
+      if (end.role == Role::head || end.role == Role::embedding) {
+        parts_.vocab = cut({.spec = end}).shape.front();
+      }
+      flush_shape();
+    }
+  }
+
+  Parts take() { return std::move(parts_); }
+
+ private:
+  layout::Part cut(const LayerParameter& parameter) const {
+    const layout::ParameterRules rules = {.vocabulary_multiple = problem_.profile.memory.vocabulary_multiple};
+    return layout::fullest_part(parameter, problem_.model, sizes_, rules);
+  }
+
+  void add(UnitKind kind, const LayerParameter& parameter) {
+    const layout::Part part = cut(parameter);
+    const bool has_adapters = problem_.adapter.rank > 0;
+    const std::int64_t rows = part.shape.front();
+    const bool matrix = part.shape.size() == 2 && kind != UnitKind::first && kind != UnitKind::last;
+    const std::int64_t elements = part.elements() / std::max<std::int64_t>(1, part.copies);
+    unit(kind).push_back({.elements = elements,
+                          .rows = rows,
+                          .copies = part.copies,
+                          .expert = model::is_expert(parameter.spec.role),
+                          .trained = !has_adapters,
+                          .matrix = matrix});
+    if (has_adapters && is_linear_of_block(parameter)) {
+      add_adapter(kind, rows, elements / rows);
+    }
+    if (is_weight_of_product(parameter)) {
+      note_shape(kind, parameter.spec.role, rows, elements / rows);
+    }
+  }
+
+  void add_adapter(UnitKind kind, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t rank = problem_.adapter.rank;
+    unit(kind).push_back({.elements = rank * columns, .rows = rank, .matrix = true});
+    unit(kind).push_back({.elements = rows * rank, .rows = rows, .matrix = true});
+  }
+
+  std::vector<Part>& unit(UnitKind kind) { return parts_.units[static_cast<std::size_t>(kind)]; }
+
+  /// Megatron fuses q, k and v, and gate and up, so their rows make one weight.
+  void note_shape(UnitKind kind, Role role, std::int64_t rows, std::int64_t columns) {
+    const bool continues =
+        role == Role::key || role == Role::value || role == Role::up || role == Role::expert_up;
+    if (!continues) flush_shape();
+    pending_ = {.rows = pending_.rows + rows, .columns = columns, .units = 1U << static_cast<unsigned>(kind)};
+  }
+
+  void flush_shape() {
+    const WeightShape done = std::exchange(pending_, {});
+    if (done.rows == 0) return;
+    for (WeightShape& shape : parts_.weight_shapes) {
+      if (shape.rows == done.rows && shape.columns == done.columns) {
+        shape.units |= done.units;
+        return;
+      }
+    }
+    parts_.weight_shapes.push_back(done);
+  }
+
+  const Problem& problem_;
+  const mesh::MeshSizes& sizes_;
+  Parts parts_;
+  WeightShape pending_;
+};
+
+/// Turns elements into bytes of copies.
+class StateBytes {
+ public:
+  StateBytes(const Problem& problem, const Sharing& sharing)
+      : problem_(problem), profile_(problem.profile.memory), sharing_(sharing) {}
+
+  UnitBytes of(const std::vector<Part>& unit) const {
+    UnitBytes bytes;
+    for (const Part& part : unit) {
+      add(bytes, part);
+    }
+    move_to_host(bytes);
+    return bytes;
+  }
+
+ private:
+  void add(UnitBytes& bytes, const Part& part) const {
+    const std::int64_t whole = part.copies * mesh::round_up(part.elements, profile_.alignment);
+    const std::int64_t shard = shard_elements(part);
+    const std::int64_t zero = sharing_.zero;
+    bytes.gathered += whole * compute_;
+    if (!part.trained) {
+      bytes.parameters += (zero == 3 ? shard : whole) * compute_;
+      return;
+    }
+    const bool has_copy = profile_.working_copy && compute_ != wide_;
+    const bool copy_is_kept = has_copy && (zero < 3 || profile_.keeps_sharded_copy);
+    const std::int64_t values = zero == 3 ? shard : whole;
+    bytes.parameters += values * (copy_is_kept ? compute_ : wide_);
+    bytes.master_weights += copy_is_kept ? (zero >= 1 ? shard : whole) * wide_ : 0;
+    bytes.gradients += (zero >= 2 ? shard : whole) * (profile_.wide_gradients ? wide_ : compute_);
+    bytes.gradients += profile_.wide_gradient_copy ? whole * wide_ : 0;
+    bytes.optimizer +=
+        moments(part) * moment_bytes(zero >= 1 ? shard_raw(part) : part.copies * part.elements);
+    const std::int64_t gradient = allocated(part.copies * part.elements * compute_);
+    bytes.whole_gradients += gradient;
+    bytes.largest = std::max(bytes.largest, gradient);
+  }
+
+  /// Elements on the rank, without the alignment of a flat storage.
+  std::int64_t shard_raw(const Part& part) const {
+    const std::int64_t ranks = part.expert ? sharing_.expert_ranks : sharing_.ranks;
+    if (!profile_.cuts_rows) return ceil_div(part.copies * part.elements, ranks);
+    const std::int64_t rows = part.copies * part.rows;
+    return layout::split(rows, ranks, sharing_.index % ranks).size * (part.elements / part.rows);
+  }
+
+  std::int64_t shard_elements(const Part& part) const {
+    return mesh::round_up(shard_raw(part), profile_.alignment);
+  }
+
+  std::int64_t moments(const Part& part) const {
+    switch (problem_.optimizer) {
+      case job::OptimizerName::adamw:
+        return 2;
+      case job::OptimizerName::muon:
+        return part.matrix ? 1 : 2;
+      case job::OptimizerName::sgd:
+        break;
+    }
+    return 0;
+  }
+
+  std::int64_t moment_bytes(std::int64_t elements) const {
+    return allocated(elements * (problem_.precision.bf16_states ? 2 : wide_));
+  }
+
+  std::int64_t allocated(std::int64_t bytes) const { return mesh::round_up(bytes, profile_.allocation); }
+
+  /// `optimizer` moves what only the optimizer reads; `all` also what zero 3 gathers from and reduces into.
+  void move_to_host(UnitBytes& bytes) const {
+    if (sharing_.offload == job::Offload::none) return;
+    move(bytes.optimizer, bytes.host);
+    move(bytes.master_weights, bytes.host);
+    if (sharing_.offload == job::Offload::all) {
+      move(bytes.gradients, bytes.host);
+      if (sharing_.zero == 3) move(bytes.parameters, bytes.host);
+    }
+  }
+
+  static void move(std::int64_t& from, std::int64_t& to) { to += std::exchange(from, 0); }
+
+  const Problem& problem_;
+  const MemoryProfile& profile_;
+  const Sharing& sharing_;
+  const std::int64_t compute_ = ndmesh::bytes_of(problem_.precision.compute);
+  const std::int64_t wide_ = ndmesh::bytes_of(wide(problem_.precision.compute));
+};
+
+}  // namespace
+
+BlockCounter::BlockCounter(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+    moe_before_.push_back(moe_before_.back() + (problem.model.is_moe(layer) ? 1 : 0));
+  }
+}
+
+UnitCounts BlockCounter::blocks_of(const schedule::Shape& shape, std::int64_t rank) const {
+  UnitCounts counts{};
+  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const layout::Range layers = stage_layers(problem_, shape, shape.stage_of(rank, chunk));
+    const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
+                             moe_before_[static_cast<std::size_t>(layers.start)];
+    counts[static_cast<std::size_t>(UnitKind::moe)] += moe;
+    counts[static_cast<std::size_t>(UnitKind::dense)] += layers.size - moe;
+  }
+  return counts;
+}
+
+Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes) {
+  PartsBuilder builder(problem, sizes);
+  const model::ModelSpec& model = problem.model;
+  std::array<bool, 3> seen = {};
+  for (std::int64_t layer = 0; layer < model.total_layers(); ++layer) {
+    const UnitKind kind = layer >= model.layers ? UnitKind::mtp
+                          : model.is_moe(layer) ? UnitKind::moe
+                                                : UnitKind::dense;
+    if (!std::exchange(seen[static_cast<std::size_t>(kind)], true)) {
+      builder.add_unit(kind, model.layer_parameters(layer));
+    }
+  }
+  builder.add_ends();
+  return builder.take();
+}
+
+Sharing sharing_of(const Candidate& candidate) {
+  const mesh::MeshSizes& mesh = candidate.mesh;
+  const std::int64_t ranks = mesh.dp_shard * mesh.cp;
+  return {.ranks = ranks,
+          .expert_ranks = std::max<std::int64_t>(1, ranks * mesh.tp / (mesh.ep * mesh.etp)),
+          .zero = ranks > 1 ? candidate.zero : 0,
+          .offload = candidate.offload};
+}
+
+void UnitBytes::add(const UnitBytes& unit, std::int64_t times) {
+  parameters += times * unit.parameters;
+  master_weights += times * unit.master_weights;
+  gradients += times * unit.gradients;
+  optimizer += times * unit.optimizer;
+  host += times * unit.host;
+  gathered += times * unit.gathered;
+  whole_gradients += times * unit.whole_gradients;
+  largest = std::max(largest, times > 0 ? unit.largest : 0);
+}
+
+ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& sharing) {
+  const StateBytes states(problem, sharing);
+  ModelBytes result;
+  for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
+    result[kind] = states.of(parts.units[kind]);
+  }
+  return result;
+}
+
+std::int64_t dummy_gradient_bytes(const Problem& problem, const Parts& parts, const UnitCounts& counts) {
+  if (!problem.profile.memory.dummy_weight_gradients) return 0;
+  unsigned present = 0;
+  for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
+    present |= counts[kind] > 0 ? 1U << kind : 0U;
+  }
+  std::int64_t elements = 0;
+  for (const WeightShape& shape : parts.weight_shapes) {
+    elements += (shape.units & present) != 0 ? shape.rows * shape.columns : 0;
+  }
+  return elements * ndmesh::bytes_of(problem.precision.compute);
+}
+
+}  // namespace ndmesh::plan

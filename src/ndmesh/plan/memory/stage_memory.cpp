@@ -1,0 +1,212 @@
+#include "ndmesh/plan/memory/stage_memory.h"
+
+#include <algorithm>
+
+#include "ndmesh/plan/memory/sizes.h"
+
+namespace ndmesh::plan {
+namespace {
+
+class Walk {
+ public:
+  explicit Walk(const StageInput& input)
+      : problem_(input.problem),
+        profile_(input.problem.profile.memory),
+        candidate_(input.candidate),
+        bytes_(input.bytes),
+        activations_(input.activations),
+        units_(input.units),
+        parts_(input.parts) {
+    for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
+      if (units_.counts[kind] > 0) states_.add(bytes_[kind], units_.counts[kind]);
+    }
+    for (const UnitKind kind : {UnitKind::dense, UnitKind::moe, UnitKind::mtp}) {
+      if (units_.count(kind) == 0) continue;
+      block_.gathered = std::max(block_.gathered, unit(kind).gathered);
+      block_.whole_gradients = std::max(block_.whole_gradients, unit(kind).whole_gradients);
+      block_.largest = std::max(block_.largest, unit(kind).largest);
+    }
+    kept_ =
+        kept_on(units_.counts, activations_, candidate_.recompute, units_.chunk_micro_batches, units_.chunks);
+  }
+
+  Moments moments() const {
+    Moments moments;
+    moments.host = states_.host;
+    moments.step = states(true);
+    moments.loss = moments.block_backward = moments.end_backward = states(false);
+    if (has(UnitKind::last)) at_loss(moments.loss);
+    at_block(moments.block_backward);
+    if (has(UnitKind::first)) at_end(moments.end_backward);
+    return moments;
+  }
+
+ private:
+  const UnitBytes& unit(UnitKind kind) const { return bytes_[static_cast<std::size_t>(kind)]; }
+  bool has(UnitKind kind) const { return units_.count(kind) > 0; }
+  std::int64_t ranks() const { return candidate_.mesh.dp_shard * candidate_.mesh.cp; }
+  std::int64_t compute() const { return ndmesh::bytes_of(problem_.precision.compute); }
+  std::int64_t wide_bytes() const { return ndmesh::bytes_of(wide(problem_.precision.compute)); }
+
+  /// A runtime without working copies casts by gathering, even from one rank.
+  bool gathers() const { return candidate_.zero == 3 && (ranks() > 1 || !profile_.working_copy); }
+  bool reduces_into_shards() const { return candidate_.zero >= 2 && ranks() > 1; }
+  bool several_micro_batches() const { return micro_batches(problem_, candidate_) > 1; }
+
+  bool whole_gradients_wait() const {
+    return reduces_into_shards() && several_micro_batches() &&
+           (profile_.unsynced == Unsynced::always ||
+            (profile_.unsynced == Unsynced::pipeline && candidate_.mesh.pp > 1));
+  }
+
+  /// Parameters, gradients, moments, and what exists all the time. Gradients that are freed after a step
+  /// exist from the first backward on: at the step always, before only when an earlier micro-batch has left
+  /// some.
+  MemoryBytes states(bool at_step) const {
+    MemoryBytes bytes;
+    bytes[MemoryCategory::parameters] = states_.parameters;
+    bytes[MemoryCategory::master_weights] = states_.master_weights;
+    bytes[MemoryCategory::optimizer] = states_.optimizer;
+    const bool exist = at_step || !profile_.frees_gradients || several_micro_batches();
+    bytes[MemoryCategory::gradients] = exist ? states_.gradients : 0;
+    if (whole_gradients_wait()) {
+      bytes[MemoryCategory::gradients] += widened(states_.whole_gradients);
+    }
+    bytes[MemoryCategory::buffers] =
+        profile_.bucket_bytes + dummy_gradient_bytes(problem_, parts_, units_.counts);
+    bytes[MemoryCategory::workspace] = profile_.workspace + rotary_tables();
+    bytes[MemoryCategory::activations] = activations_.inputs;
+    return bytes;
+  }
+
+  std::int64_t widened(std::int64_t gradients) const {
+    return profile_.wide_reduction ? gradients / compute() * wide_bytes() : gradients;
+  }
+
+  std::int64_t rotary_tables() const {
+    const model::ModelSpec& model = problem_.model;
+    const std::int64_t dim = model.latent ? model.latent->rope_dim : model.head_dim;
+    return model.learned_positions ? 0 : 2 * rounded(problem_.seq_len * dim / 2 * wide_bytes());
+  }
+
+  void at_loss(MemoryBytes& bytes) const {
+    const bool all_forwards_first =
+        candidate_.mesh.pp > 1 && candidate_.schedule == schedule::Kind::gpipe && !profile_.chunks_loss;
+    const std::int64_t losses = all_forwards_first ? units_.chunk_micro_batches / units_.chunks : 1;
+    bytes[MemoryCategory::activations] += kept_.bytes + losses * activations_.ends;
+    bytes[MemoryCategory::logits] = (losses + units_.count(UnitKind::mtp)) * activations_.logits;
+    bytes[MemoryCategory::buffers] += boundary_buffers();
+    if (profile_.chunks_loss) {
+      bytes[MemoryCategory::buffers] += head_gradient() + head_sum();
+    }
+    bytes[MemoryCategory::gathered] =
+        gathered(unit(UnitKind::last).gathered + blocks_at_a_time(profile_.gathered_blocks - 1));
+  }
+
+  void at_block(MemoryBytes& bytes) const {
+    const bool ends_wait = profile_.chunks_loss && has(UnitKind::last);
+    bytes[MemoryCategory::activations] += kept_.bytes + kept_.backward + (ends_wait ? activations_.ends : 0);
+    bytes[MemoryCategory::buffers] += boundary_buffers() + waiting_head_gradient() + block_gradients();
+    bytes[MemoryCategory::gathered] = gathered(blocks_at_a_time(profile_.gathered_blocks));
+  }
+
+  void at_end(MemoryBytes& bytes) const {
+    const UnitBytes& first = unit(UnitKind::first);
+    bytes[MemoryCategory::gathered] = gathered(first.gathered);
+    if (reduces_into_shards()) {
+      bytes[MemoryCategory::buffers] += block_.whole_gradients + reduction_of(first.whole_gradients);
+    } else if (!profile_.accumulates_in_place) {
+      bytes[MemoryCategory::buffers] += first.largest;
+    }
+    bytes[MemoryCategory::buffers] += waiting_head_gradient();
+  }
+
+  /// A pipeline rank holds what it receives next beside what it works on.
+  std::int64_t boundary_buffers() const {
+    if (candidate_.mesh.pp == 1) return 0;
+    return (units_.chunks > 1 ? 2 : 1) * activations_.boundary;
+  }
+
+  /// A loss by chunks makes the head's gradient in forward, where that of a sharded or tied head waits for
+  /// backward's end.
+  std::int64_t head_gradient() const {
+    return problem_.model.tied ? unit(UnitKind::first).largest : unit(UnitKind::last).largest;
+  }
+  std::int64_t waiting_head_gradient() const {
+    const bool waits =
+        profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
+    return waits ? head_gradient() : 0;
+  }
+
+  /// bfloat16: the head's gradient over several chunks is summed wide beside the product of each.
+  std::int64_t head_sum() const {
+    const bool several = candidate_.micro * problem_.seq_len > problem_.loss_chunk && problem_.loss_chunk > 0;
+    return compute() == 2 && several ? head_gradient() / compute() * wide_bytes() : 0;
+  }
+
+  std::int64_t block_gradients() const {
+    if (reduces_into_shards()) {
+      return reduction_of(std::min(profile_.reduced_blocks, units_.blocks()) * block_.whole_gradients);
+    }
+    return profile_.accumulates_in_place ? 0 : block_.largest;
+  }
+
+  std::int64_t reduction_of(std::int64_t gradients) const {
+    return gradients + (profile_.wide_reduction ? gradients / compute() * wide_bytes() : 0);
+  }
+
+  std::int64_t blocks_at_a_time(std::int64_t blocks) const {
+    return std::clamp<std::int64_t>(blocks, 0, units_.blocks()) * block_.gathered;
+  }
+
+  /// Whole parameters at an instant that needs `needed` of them.
+  std::int64_t gathered(std::int64_t needed) const {
+    if (!gathers()) return 0;
+    if (!candidate_.reshard) return states_.gathered;
+    if (profile_.most_gathered > 0) return std::min(needed, profile_.most_gathered * compute());
+    if (!profile_.ends_stay_gathered) return needed;
+    return unit(UnitKind::first).gathered + unit(UnitKind::last).gathered +
+           blocks_at_a_time(profile_.gathered_blocks);
+  }
+
+  const Problem& problem_;
+  const MemoryProfile& profile_;
+  const Candidate& candidate_;
+  const ModelBytes& bytes_;
+  const Activations& activations_;
+  const StageUnits& units_;
+  const Parts& parts_;
+  UnitBytes states_;  ///< of all units together
+  UnitBytes block_;   ///< the largest of each, over the kinds of block
+  KeptActivations kept_;
+};
+
+}  // namespace
+
+const MemoryBytes& Moments::largest() const {
+  const auto moments = all();
+  return **std::max_element(moments.begin(), moments.end(), [](const MemoryBytes* a, const MemoryBytes* b) {
+    return a->total() < b->total();
+  });
+}
+
+MemoryBytes Moments::peaks() const {
+  MemoryBytes peaks;
+  for (const MemoryBytes* bytes : all()) {
+    for (std::size_t c = 0; c < memory_category_count; ++c) {
+      peaks.by_category[c] = std::max(peaks.by_category[c], bytes->by_category[c]);
+    }
+  }
+  return peaks;
+}
+
+Moments stage_moments(const StageInput& input) {
+  return Walk(input).moments();
+}
+
+std::int64_t states_of(const MemoryBytes& bytes) {
+  return bytes[MemoryCategory::parameters] + bytes[MemoryCategory::master_weights] +
+         bytes[MemoryCategory::gradients] + bytes[MemoryCategory::optimizer];
+}
+
+}  // namespace ndmesh::plan

@@ -1,0 +1,176 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/plan/search/answer.h"
+
+namespace ndmesh::plan {
+namespace {
+
+using job::Offload;
+
+constexpr std::int64_t adapter_rank = 16;
+constexpr int most_doublings = 12;
+constexpr std::int64_t most_steps = 24;  ///< clusters that are tried one by one
+
+/// One lever: what it changes, in the key names of a job.
+struct Lever {
+  std::string change;
+  Problem problem;
+  Held held;
+};
+
+class Fixing {
+ public:
+  explicit Fixing(const TrainingAnswer& answer) : answer_(answer) {}
+
+  std::vector<Fix> run() {
+    if (!answer_.fits()) {
+      for (const Lever& lever : levers()) {
+        pull(lever);
+      }
+      if (fixes_.empty()) {
+        pull_together();
+      }
+    }
+    std::stable_sort(fixes_.begin(), fixes_.end(),
+                     [](const Fix& a, const Fix& b) { return is_better(a.plan, b.plan); });
+    find_devices();
+    return std::move(fixes_);
+  }
+
+ private:
+  const Problem& problem() const { return answer_.question.problem; }
+  const Held& held() const { return answer_.question.held; }
+
+  /// Whether the host has room for what its devices put there; an unknown host has.
+  static bool host_holds(const Problem& problem, const Plan& plan) {
+    return problem.cluster.host_memory_bytes == 0 ||
+           plan.worst.host_bytes * problem.cluster.devices_per_node <= problem.cluster.host_memory_bytes;
+  }
+
+  bool is_wanted(const Problem& problem, const Plan& plan) const {
+    const double wanted = answer_.question.tokens_per_second;
+    return plan.fits && host_holds(problem, plan) &&
+           (answer_.fits() ? tokens_per_second(problem, plan) >= wanted : true);
+  }
+
+  void pull(const Lever& lever) {
+    std::optional<Plan> plan = best_plan(lever.problem, lever.held);
+    if (plan && is_wanted(lever.problem, *plan)) {
+      fixes_.push_back({lever.change, lever.problem.cluster.devices(), std::move(*plan)});
+    }
+  }
+
+  bool has(Offload offload) const {
+    const auto& list = problem().profile.support.offload;
+    return held().offload != offload && std::find(list.begin(), list.end(), offload) != list.end();
+  }
+
+  bool holds_axes() const {
+    return held().ep || held().etp ||
+           std::any_of(mesh::all_axes.begin(), mesh::all_axes.end(),
+                       [&](mesh::Axis axis) { return held().size(axis).has_value(); });
+  }
+
+  std::vector<Lever> levers() const {
+    std::vector<Lever> all;
+    const auto add = [&](std::string change, auto set) {
+      all.push_back({std::move(change), problem(), held()});
+      set(all.back().problem, all.back().held);
+    };
+    if (held().recompute) {
+      add("recompute.policy left open", [](Problem&, Held& h) { h.recompute.reset(); });
+    }
+    if (held().micro || held().zero || held().schedule) {
+      add("batch.micro, shard.zero and pipeline.schedule left open", [](Problem&, Held& h) { open_rest(h); });
+    }
+    if (holds_axes()) {
+      add("mesh sizes left open", [](Problem&, Held& h) { h.open_mesh(); });
+    }
+    for (const Offload offload : {Offload::optimizer, Offload::all}) {
+      if (has(offload)) {
+        add(offload == Offload::optimizer ? "shard.offload=optimizer" : "shard.offload=all",
+            [&](Problem&, Held& h) { h.offload = offload; });
+      }
+    }
+    if (!problem().precision.bf16_states && problem().precision.compute == DType::bfloat16) {
+      add("precision.bf16_states=true", [](Problem& p, Held&) { p.precision.bf16_states = true; });
+    }
+    if (problem().adapter.rank == 0 && problem().profile.support.adapters) {
+      add(fmt::format("adapter.rank={}", adapter_rank),
+          [](Problem& p, Held&) { p.adapter.rank = adapter_rank; });
+    }
+    return all;
+  }
+
+  static void open_rest(Held& held) {
+    held.micro.reset();
+    held.zero.reset();
+    held.schedule.reset();
+    held.chunks.reset();
+  }
+
+  /// Where no lever is enough alone.
+  void pull_together() {
+    Lever all{"everything left open, shard.offload=all, precision.bf16_states=true", problem(), held()};
+    all.held.open_mesh();
+    open_rest(all.held);
+    all.held.recompute.reset();
+    all.held.offload = has(Offload::all) ? Offload::all : held().offload;
+    all.problem.precision.bf16_states = true;
+    pull(all);
+  }
+
+  /// Whether so many nodes do; what does is kept in `fix`.
+  bool is_enough(std::int64_t nodes, std::optional<Fix>& fix) const {
+    const std::int64_t devices = nodes * problem().cluster.devices_per_node;
+    Lever lever{fmt::format("{} devices", devices), problem(), held()};
+    try {
+      lever.problem.cluster = cluster::resized(problem().cluster, devices);
+    } catch (const RequestError&) {  // larger than a cluster may be
+      return false;
+    }
+    lever.held.open_mesh();
+    std::optional<Plan> plan = best_plan(lever.problem, lever.held);
+    if (!plan || !is_wanted(lever.problem, *plan)) {
+      return false;
+    }
+    fix = Fix{lever.change, devices, std::move(*plan)};
+    return true;
+  }
+
+  /// The fewest nodes that do: by doubling, then by halving until the rest is tried one by one.
+  void find_devices() {
+    std::optional<Fix> fix;
+    std::int64_t low = problem().cluster.nodes;
+    std::int64_t high = low;
+    for (int doubling = 0; doubling < most_doublings && !fix; ++doubling) {
+      low = high;
+      high *= 2;
+      is_enough(high, fix);
+    }
+    if (!fix) {
+      return;
+    }
+    while (high - low > most_steps) {
+      const std::int64_t middle = (low + high) / 2;
+      (is_enough(middle, fix) ? high : low) = middle;
+    }
+    for (std::int64_t nodes = low + 1; nodes < high && !is_enough(nodes, fix); ++nodes) {
+    }
+    fixes_.push_back(std::move(*fix));
+  }
+
+  const TrainingAnswer& answer_;
+  std::vector<Fix> fixes_;
+};
+
+}  // namespace
+
+std::vector<Fix> fixes_of(const TrainingAnswer& answer) {
+  return Fixing(answer).run();
+}
+
+}  // namespace ndmesh::plan

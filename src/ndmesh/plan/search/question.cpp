@@ -1,0 +1,138 @@
+#include "ndmesh/plan/search/question.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/units.h"
+
+namespace ndmesh::plan {
+namespace {
+
+constexpr std::int64_t usual_seq_len = 4096;
+constexpr double seconds_per_day = 86400;
+
+class Asking {
+ public:
+  Asking(const job::Job& job, const model::ModelSpec& model, const cluster::Cluster& cluster) : job_(job) {
+    question_.problem.model = model;
+    question_.problem.cluster = cluster;
+  }
+
+  TrainingQuestion run() {
+    set_problem();
+    set_batch();
+    hold();
+    set_wishes();
+    problems_.raise();
+    return std::move(question_);
+  }
+
+ private:
+  Problem& problem() { return question_.problem; }
+
+  void assume(std::string sentence) { question_.assumed.push_back(std::move(sentence)); }
+
+  void set_problem() {
+    Problem& p = problem();
+    p.profile = profile(job_.plan.runtime);
+    if (p.model.estimated()) {
+      assume(fmt::format(
+          "only the model's size is known: {} parameters in an estimated shape of {} layers, hidden {}",
+          grouped(p.model.parameter_count()), p.model.layers, p.model.hidden));
+    }
+    if (job_.cluster.empty()) {
+      assume(fmt::format("cluster is not given: planned for this machine, {} devices", p.cluster.devices()));
+    }
+    for (const std::string& note : p.cluster.notes) {
+      assume(note);
+    }
+    p.precision = {job_.dtype, job_.precision.fp8_products, job_.precision.bf16_states};
+    if (!job_.is_given("precision.dtype") && p.cluster.device.bf16_flops > p.cluster.device.fp32_flops) {
+      p.precision.compute = DType::bfloat16;
+      assume("precision.dtype is not given: planned for bfloat16, which the device computes fastest");
+    }
+    p.optimizer = job_.optimizer.name;
+    p.adapter = {job_.adapter.rank};
+    p.headroom = job_.plan.headroom;
+    p.expert_skew = job_.expert.skew;
+    p.checkpoint_every = job_.checkpoint.every;
+    const bool chunks_loss = job_.plan.runtime == "ndmesh" || job_.is_given("train.loss_chunk");
+    p.loss_chunk = chunks_loss ? job_.train.loss_chunk : 0;
+    p.context = job_.is_given("context.kind") ? job_.context.kind : p.profile.support.contexts.front();
+  }
+
+  void set_batch() {
+    Problem& p = problem();
+    p.seq_len = job_.batch.seq_len;
+    if (!job_.is_given("batch.seq_len")) {
+      const std::int64_t most = p.model.max_positions > 0 ? p.model.max_positions : usual_seq_len;
+      p.seq_len = std::min(usual_seq_len, most);
+      assume(fmt::format("batch.seq_len is not given: planned for {} tokens", p.seq_len));
+    }
+    p.global_batch = job_.batch.global;
+    if (!job_.is_given("batch.global")) {
+      p.global_batch = std::max(job_.batch.global, p.cluster.devices());
+      assume(fmt::format(
+          "batch.global is not given: planned for {} sequences, one for each device and at least {}",
+          p.global_batch, job_.batch.global));
+    }
+    question_.max_batch = std::max(p.global_batch, job_.plan.max_batch);
+    if (job_.plan.max_batch > 0 && job_.plan.max_batch < p.global_batch) {
+      problems_.add(fmt::format("plan.max_batch: {} is below batch.global {}; allowed: 0, or {} and more",
+                                job_.plan.max_batch, p.global_batch, p.global_batch));
+    }
+  }
+
+  template <typename Value>
+  void hold_if_given(std::string_view key, std::optional<Value>& held, const Value& value) {
+    if (job_.is_given(key)) {
+      held = value;
+    }
+  }
+
+  void hold() {
+    Held& held = question_.held;
+    for (const mesh::Axis axis : mesh::all_axes) {
+      hold_if_given(fmt::format("mesh.{}_size", mesh::name_of(axis)), held.size(axis), job_.mesh.size(axis));
+    }
+    hold_if_given("mesh.ep_size", held.ep, job_.mesh.ep);
+    hold_if_given("mesh.etp_size", held.etp, job_.mesh.etp);
+    if (job_.dp_shard_auto) {
+      held.dp_shard.reset();
+      held.dp_replicate = job_.mesh.dp_replicate;
+    }
+    hold_if_given("mesh.order", held.order, job_.mesh_order);
+    hold_if_given("batch.micro", held.micro, job_.batch.micro);
+    hold_if_given("pipeline.schedule", held.schedule, job_.pipeline.schedule);
+    hold_if_given("pipeline.chunks", held.chunks, job_.pipeline.chunks);
+    hold_if_given("shard.zero", held.zero, job_.shard.zero);
+    hold_if_given("shard.reshard", held.reshard, job_.shard.reshard);
+    hold_if_given("recompute.policy", held.recompute, job_.recompute);
+    held.offload = job_.shard.offload;
+  }
+
+  void set_wishes() {
+    const job::PlanSection& plan = job_.plan;
+    if ((plan.days > 0) != (plan.tokens > 0)) {
+      problems_.add(fmt::format("plan.tokens {} and plan.days {} need each other; allowed: both, or neither",
+                                plan.tokens, plan.days));
+    }
+    const double within = plan.days > 0 ? plan.tokens / (plan.days * seconds_per_day) : 0;
+    question_.tokens_per_second = std::max(plan.tokens_per_second, within);
+  }
+
+  const job::Job& job_;
+  Problems problems_;
+  TrainingQuestion question_;
+};
+
+}  // namespace
+
+TrainingQuestion training_question(const job::Job& job, const model::ModelSpec& model,
+                                   const cluster::Cluster& cluster) {
+  return Asking(job, model, cluster).run();
+}
+
+}  // namespace ndmesh::plan
