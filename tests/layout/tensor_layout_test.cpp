@@ -114,6 +114,18 @@ TEST(TensorLayout, ZigzagBalancesCausalWork) {
     }
     EXPECT_EQ(pairs, 34);
   }
+  // 131072 tokens on 8 ranks: every rank has the mean; the last of contiguous parts would have 1.875 times it.
+  const std::int64_t tokens = 131072;
+  const Mesh eight(MeshSizes{.cp = 8});
+  const TensorLayout paired({tokens}, {Placement::zigzag({Axis::cp}, 0)}, eight);
+  const TensorLayout contiguous({tokens}, {Placement::shard({Axis::cp}, 0)}, eight);
+  const auto pairs_of = [](const std::vector<Box>& boxes) {
+    std::int64_t pairs = 0;
+    for (const Box& box : boxes) pairs += box[0].size * (2 * box[0].start + box[0].size + 1) / 2;
+    return pairs;
+  };
+  for (std::int64_t rank = 0; rank < 8; ++rank) EXPECT_EQ(pairs_of(paired.boxes(rank)), 1073750016);
+  EXPECT_EQ(pairs_of(contiguous.boxes(7)), 2013274112);
 }
 
 TEST(TensorLayout, CopiesAndCutAxes) {

@@ -85,6 +85,11 @@ TEST(Families, CountWhatATokenMeets) {
   EXPECT_EQ(read(published("Mixtral-8x7B")).active_parameter_count(), 12879925248);
   EXPECT_EQ(read(published("Qwen3-30B-A3B")).active_parameter_count(), 3353032704);
   EXPECT_EQ(read(published("Llama-3-8B")).active_parameter_count(), 8030261248);
+  const ModelSpec tiny = read(Json::parse(R"({"model_type":"mixtral","hidden_size":32,"num_hidden_layers":3,
+      "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":24,"num_local_experts":8,
+      "num_experts_per_tok":2,"vocab_size":101,"tie_word_embeddings":false})"));
+  EXPECT_EQ(tiny.parameter_count(), 71968);
+  EXPECT_EQ(tiny.active_parameter_count(), 30496);
   const auto active = [](const std::string& name) {
     const ModelSpec spec = read(published(name));
     return static_cast<double>(spec.active_parameter_count() - spec.vocab * spec.hidden);

@@ -38,6 +38,15 @@ TEST(MemoryModel, EveryLiveCopyOfTheLogits) {
   problem.profile.memory.logits_in_compute = 0;
   problem.profile.memory.logits_wide = 1;
   EXPECT_EQ(logits(), 13174571008);
+  problem.seq_len = 8192;
+  problem.model.vocab = 151936;
+  EXPECT_EQ(logits(), 4978638848);
+  problem.loss_chunk = 1024;
+  EXPECT_EQ(logits(), 622329856);
+  problem.loss_chunk = 0;
+  problem.profile.memory.logits_in_compute = 1;
+  problem.profile.memory.logits_wide = 0;
+  EXPECT_EQ(logits(), 2489319424);
 }
 
 /// The moments exist from the second step on, and decide: 14 bytes a parameter and 9.785 GiB of logits are

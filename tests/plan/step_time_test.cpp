@@ -73,6 +73,8 @@ TEST(StepTime, UtilizationNeedsAKnownPeak) {
   problem.cluster.device.bf16_flops = 989.4e12;
   const double flops = model::flops_per_token(problem.model, problem.seq_len).total();
   EXPECT_NEAR(model_flops_utilization(problem, 420e12 / flops), 0.4245, 1e-4);
+  problem.cluster.device = cluster::parse_cluster("8xH100-PCIe", "test").device;
+  EXPECT_NEAR(model_flops_utilization(problem, 400e12 / flops), 0.529, 5e-4);
   problem.cluster.device.bf16_flops = 0;
   EXPECT_EQ(model_flops_utilization(problem, 420e12 / flops), 0);
   EXPECT_THROW(TimeModel(problem, constants_for(problem.cluster, "megatron")), RequestError);

@@ -50,6 +50,19 @@ Json levels_json(const Plan& plan) {
   return json;
 }
 
+Json stages_json(const std::vector<plan::StageBudget>& stages, std::int64_t headroom) {
+  Json json = Json::array();
+  for (const plan::StageBudget& budget : stages) {
+    json.push_back({{"stage", budget.stage},
+                    {"rank", budget.rank},
+                    {"memory", memory_json(memory_of(budget, headroom))},
+                    {"reserved_bytes", budget.reserved},
+                    {"outside_bytes", budget.outside},
+                    {"host_bytes", budget.host_bytes}});
+  }
+  return json;
+}
+
 Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
   const plan::Candidate& c = plan.candidate;
   const std::int64_t usable = answer.question.problem.cluster.usable_bytes;
@@ -69,7 +82,9 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"worst_stage", plan.worst.stage},
           {"memory", memory_json(memory_of(plan.worst, usable - answer.allowed_bytes))},
           {"reserved_bytes", plan.worst.reserved},
+          {"outside_bytes", plan.worst.outside},
           {"host_bytes", plan.worst.host_bytes},
+          {"node_host_bytes", plan.node_host_bytes},
           {"usable_bytes", usable},
           {"fits", plan.fits},
           {"bubble", plan.time.bubble_share},
@@ -79,12 +94,14 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"mfu", plan.time.mfu > 0 ? Json(plan.time.mfu) : Json(nullptr)},
           {"time", time_json(plan.time)},
           {"exposed", exposed_json(plan.time)},
-          {"reasons", plan.reasons}};
+          {"reasons", plan.reasons},
+          {"stages", stages_json(plan.stages, usable - answer.allowed_bytes)}};
 }
 
 Json baseline_json(const plan::TrainingAnswer& answer, const plan::Baseline& row) {
   Json json = {{"name", row.name}, {"legal", row.plan.has_value()}};
   if (!row.plan) {
+    json["mesh"] = mesh_json(row.mesh);
     json["fits"] = false;
     json["reasons"] = row.broken;
     return json;

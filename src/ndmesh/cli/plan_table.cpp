@@ -78,9 +78,19 @@ void print_memory(const plan::TrainingAnswer& answer, const Plan& plan) {
       fmt::print("  {} {}", memory_category_names[i], gib(bytes));
     }
   }
-  fmt::print("\n  {} reserved of {} allowed", gib(plan.worst.reserved), gib(answer.allowed_bytes));
-  fmt::print("{}\n",
-             plan.worst.host_bytes > 0 ? fmt::format("; {} of host memory", gib(plan.worst.host_bytes)) : "");
+  fmt::print("\n  {} reserved of {} allowed; {} of it in no tensor: device context and communicators",
+             gib(plan.worst.reserved), gib(answer.allowed_bytes), gib(plan.worst.outside));
+  fmt::print("{}\n", plan.node_host_bytes > 0
+                         ? fmt::format("; {} of host memory a node", gib(plan.node_host_bytes))
+                         : "");
+  if (plan.stages.size() > 1) {
+    std::vector<std::string> stages;
+    for (const plan::StageBudget& budget : plan.stages) {
+      stages.push_back(gib(budget.reserved));
+    }
+    fmt::print("  ");
+    print_wrapped("reserved by stage: " + join(stages, " "), 4);
+  }
 }
 
 void print_time(const Plan& plan) {
@@ -95,7 +105,11 @@ void print_time(const Plan& plan) {
 
 void print_best(const plan::TrainingAnswer& answer) {
   const Plan& best = answer.result.plans.front();
-  fmt::print("\n{}: {}\n", best.fits ? "best" : "nothing fits; the nearest", describe(best));
+  if (best.fits) {
+    fmt::print("\nbest: {}\n", describe(best));
+  } else {
+    fmt::print("\nnothing fits; the nearest {}: {}\n", shortage(answer, best), describe(best));
+  }
   std::vector<std::string> order;
   for (const mesh::Axis axis : best.candidate.order) {
     if (best.candidate.mesh.size(axis) > 1) {

@@ -92,12 +92,15 @@ std::vector<Interval> intervals_of(const Shape& shape, const CompiledOrder& orde
   return intervals;
 }
 
+constexpr double rounding = 1e-12;  ///< of sums of the same seconds in another order
+
 }  // namespace
 
 double Simulation::bubble() const {
   if (seconds <= 0) return 0;
   const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
-  return 1 - sum / static_cast<double>(busy.size()) / seconds;
+  const double waiting = 1 - sum / static_cast<double>(busy.size()) / seconds;
+  return waiting > rounding ? waiting : 0;
 }
 
 Simulation simulate(const Shape& shape, std::span<const StageSeconds> stages, bool with_intervals) {

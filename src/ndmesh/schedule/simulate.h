@@ -25,7 +25,8 @@ struct Simulation {
   double seconds = 0;               ///< from the first start to the last end, optimizer not counted
   std::vector<double> busy;         ///< by rank, seconds of compute
   std::vector<Interval> intervals;  ///< compute actions, when asked for; in order on each rank
-  /// Share of seconds that the ranks wait on average: 1 - mean(busy) / seconds; 0 when nothing takes time.
+  /// Share of seconds that the ranks wait on average: 1 - mean(busy) / seconds; 0 when nothing takes time, and
+  /// exactly 0 when nobody waits.
   double bubble() const;
 };
 

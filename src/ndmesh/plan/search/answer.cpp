@@ -41,15 +41,29 @@ void merge(SearchResult& all, SearchResult one) {
   std::move(one.plans.begin(), one.plans.end(), std::back_inserter(all.plans));
 }
 
+/// A batch of the range for which nothing is legal is no choice; RequestError when none is.
 SearchResult search_batches(const TrainingQuestion& question, std::int64_t top) {
   SearchResult all;
+  std::optional<RequestError> refused;
   for (Problem problem = question.problem; problem.global_batch <= question.max_batch;
        problem.global_batch *= 2) {
-    merge(all, search(problem, constants_for(problem), question.held, top));
+    try {
+      merge(all, search(problem, constants_for(problem), question.held, top));
+    } catch (const RequestError& error) {
+      refused = refused ? refused : error;
+    }
+  }
+  if (all.plans.empty()) {
+    throw RequestError(refused->problems());
   }
   std::stable_sort(all.plans.begin(), all.plans.end(), Objective(question));
   all.plans.resize(std::min(all.plans.size(), static_cast<std::size_t>(top)));
   return all;
+}
+
+std::vector<StageBudget> stages_of(Problem problem, const Plan& plan) {
+  problem.global_batch = plan.global_batch;
+  return MemoryModel(problem).budgets(plan.candidate);
 }
 
 bool reaches(const TrainingAnswer& answer) {
@@ -83,6 +97,7 @@ TrainingAnswer answer(const TrainingQuestion& question, std::int64_t top) {
   answer.without = without_axes(question, answer.result.plans);
   for (Plan& plan : answer.result.plans) {
     plan.reasons = reasons_of(answer, plan);
+    plan.stages = stages_of(question.problem, plan);
   }
   answer.warnings = warnings_of(answer);
   if (!answer.fits() || !reaches(answer)) {

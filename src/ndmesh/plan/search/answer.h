@@ -12,7 +12,8 @@ namespace ndmesh::plan {
 
 /// A layout that people try first, beside the winners.
 struct Baseline {
-  std::string name;                 ///< "one device", "plain data parallel", "zero 3 over all", "hybrid"
+  std::string name;  ///< "one device", "plain data parallel", "zero 3 over all", "hybrid"
+  mesh::MeshSizes mesh;
   std::optional<Plan> plan;         ///< its best candidate
   std::vector<std::string> broken;  ///< the rules that it breaks, when it has none
 };
@@ -59,6 +60,11 @@ std::vector<Without> without_axes(const TrainingQuestion& question, const std::v
 std::vector<std::string> reasons_of(const TrainingAnswer& answer, const Plan& plan);
 std::vector<Warning> warnings_of(const TrainingAnswer& answer);
 std::vector<Fix> fixes_of(const TrainingAnswer& answer);
+
+/// Exposed seconds of the collectives over an axis, also of those that it shares with another.
+double exposed_over(const Plan& plan, std::string_view axis);
+/// What a plan that does not fit needs, of how much: on the device, in host memory, or both.
+std::string shortage(const TrainingAnswer& answer, const Plan& plan);
 
 /// One row of the table of warnings.
 struct WarningKind {

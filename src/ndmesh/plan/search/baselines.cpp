@@ -20,10 +20,11 @@ Held on_mesh(const Held& held, const mesh::MeshSizes& sizes, std::int64_t zero) 
   return fixed;
 }
 
-Baseline baseline(std::string name, const Problem& problem, const Held& held) {
-  Baseline row{.name = std::move(name), .plan = {}, .broken = {}};
+Baseline baseline(std::string name, const Problem& problem, const Held& held, const mesh::MeshSizes& sizes,
+                  std::int64_t zero) {
+  Baseline row{.name = std::move(name), .mesh = sizes, .plan = {}, .broken = {}};
   try {
-    auto result = search(problem, constants_for(problem), held, 1);
+    auto result = search(problem, constants_for(problem), on_mesh(held, sizes, zero), 1);
     row.plan = std::move(result.plans.front());
   } catch (const RequestError& error) {
     row.broken = error.problems();
@@ -47,10 +48,10 @@ std::vector<Baseline> baselines_of(const TrainingQuestion& question) {
   alone.cluster = cluster::resized(problem.cluster, 1);
   const std::int64_t shards = hybrid_shards(problem.cluster);
   return {
-      baseline("one device", alone, on_mesh(held, {}, 0)),
-      baseline("plain data parallel", problem, on_mesh(held, {.dp_replicate = devices}, 0)),
-      baseline("zero 3 over all", problem, on_mesh(held, {.dp_shard = devices}, 3)),
-      baseline("hybrid", problem, on_mesh(held, {.dp_shard = shards, .dp_replicate = devices / shards}, 3)),
+      baseline("one device", alone, held, {}, 0),
+      baseline("plain data parallel", problem, held, {.dp_replicate = devices}, 0),
+      baseline("zero 3 over all", problem, held, {.dp_shard = devices}, 3),
+      baseline("hybrid", problem, held, {.dp_shard = shards, .dp_replicate = devices / shards}, 3),
   };
 }
 

@@ -27,23 +27,25 @@ constexpr std::array<AxisFacts, 6> facts = {{
      "output and input dims of matrices, heads, vocabulary; with sequence parallelism the norms' sequence",
      "norm weights; KV heads beyond their number",
      "all-gather and reduce-scatter of activations, twice a block in each direction",
-     "leaves the fastest links, or products become too thin"},
+     "it leaves the fastest links, or products become too thin"},
     {"dp_shard", "batch; parameters, gradients and optimizer state as shard.zero says",
      "activations; below zero 3 the parameters",
-     "all-gather of each block's parameters (zero 3), reduce-scatter of its gradients",
+     "all-gather of each block's parameters (zero 3) or of all after a step (zero 1 and 2), reduce-scatter "
+     "of "
+     "gradients",
      "blocks are small or links slow, so that gathering outlasts computing; or the batch has no sequence "
      "left"},
     {"dp_replicate", "batch", "parameters, gradients and optimizer state",
      "all-reduce of gradients, once a step", "a copy does not fit, or the batch has no sequence left"},
     {"pp", "layers", "nothing inside a stage; in-flight micro-batches multiply activations",
      "sends of activations between neighbours",
-     "too few micro-batches (the bubble), or layers that do not divide"},
+     "there are too few micro-batches (the bubble), or layers do not divide"},
     {"cp", "sequence", "parameters, unless zero 3 shards them over cp too",
      "ring or gather of keys and values in every attention",
      "sequences are short, so that attention cannot hide it"},
     {"ep", "experts", "everything but the experts",
      "all-to-all of tokens, twice a MoE layer in each direction",
-     "leaves the node, or few experts get most tokens"},
+     "it leaves the node, or few experts get most tokens"},
 }};
 
 /// The size of an axis by its name, ep among them.
@@ -59,13 +61,14 @@ std::string fact_lines(const Plan& plan, std::string_view axis) {
   });
   const auto level = std::find_if(plan.levels.begin(), plan.levels.end(),
                                   [&](const AxisLevel& l) { return l.axis == axis; });
-  std::string text = fmt::format("{} (on {}) splits {}. Stays whole: {}. On the critical path: {}.", axis,
-                                 level == plan.levels.end() ? "?" : level->level, fact->splits,
-                                 fact->keeps_whole, fact->critical);
+  std::string text =
+      fmt::format("{} (on {}) splits {}. Stays whole: {}. On the critical path: {}, {} of a step of {}.",
+                  axis, level == plan.levels.end() ? "?" : level->level, fact->splits, fact->keeps_whole,
+                  fact->critical, duration(exposed_over(plan, axis)), duration(plan.time.seconds));
   if (reason != plan.reasons.end()) {
     text += fmt::format(" Here: {}.", *reason);
   }
-  return text + fmt::format(" Fails when it {}.", fact->fails);
+  return text + fmt::format(" Fails when {}.", fact->fails);
 }
 
 class Explanation {
@@ -122,8 +125,7 @@ class Explanation {
 
   std::string loses(const Plan& plan) const {
     if (!plan.fits) {
-      return fmt::format("needs {} of {} a device", binary_bytes(plan.worst.reserved),
-                         binary_bytes(answer_.allowed_bytes));
+      return shortage(answer_, plan);
     }
     const StepTime& mine = plan.time;
     const StepTime& best = best_.time;

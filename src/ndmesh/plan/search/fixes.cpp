@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/job/names.h"
 #include "ndmesh/plan/search/answer.h"
 
 namespace ndmesh::plan {
@@ -44,16 +45,9 @@ class Fixing {
   const Problem& problem() const { return answer_.question.problem; }
   const Held& held() const { return answer_.question.held; }
 
-  /// Whether the host has room for what its devices put there; an unknown host has.
-  static bool host_holds(const Problem& problem, const Plan& plan) {
-    return problem.cluster.host_memory_bytes == 0 ||
-           plan.worst.host_bytes * problem.cluster.devices_per_node <= problem.cluster.host_memory_bytes;
-  }
-
   bool is_wanted(const Problem& problem, const Plan& plan) const {
     const double wanted = answer_.question.tokens_per_second;
-    return plan.fits && host_holds(problem, plan) &&
-           (answer_.fits() ? tokens_per_second(problem, plan) >= wanted : true);
+    return plan.fits && (!answer_.fits() || tokens_per_second(problem, plan) >= wanted);
   }
 
   void pull(const Lever& lever) {
@@ -89,6 +83,9 @@ class Fixing {
     if (holds_axes()) {
       add("mesh sizes left open", [](Problem&, Held& h) { h.open_mesh(); });
     }
+    if (held().offload != Offload::none) {
+      add("shard.offload=none", [](Problem&, Held& h) { h.offload = Offload::none; });
+    }
     for (const Offload offload : {Offload::optimizer, Offload::all}) {
       if (has(offload)) {
         add(offload == Offload::optimizer ? "shard.offload=optimizer" : "shard.offload=all",
@@ -114,11 +111,17 @@ class Fixing {
 
   /// Where no lever is enough alone.
   void pull_together() {
-    Lever all{"everything left open, shard.offload=all, precision.bf16_states=true", problem(), held()};
+    Lever all{"everything left open, precision.bf16_states=true", problem(), held()};
     all.held.open_mesh();
     open_rest(all.held);
     all.held.recompute.reset();
-    all.held.offload = has(Offload::all) ? Offload::all : held().offload;
+    for (const Offload offload : {Offload::all, Offload::optimizer}) {
+      if (has(offload)) {
+        all.held.offload = offload;
+        all.change += fmt::format(", shard.offload={}", job::name_of(offload));
+        break;
+      }
+    }
     all.problem.precision.bf16_states = true;
     pull(all);
   }

@@ -19,11 +19,18 @@ struct Plan {
   Candidate candidate;
   std::int64_t global_batch = 0;  ///< sequences of a step
   StageBudget worst;
-  bool fits = false;
+  std::int64_t node_host_bytes = 0;  ///< host memory of the node that gives most
+  std::vector<StageBudget> stages;   ///< of every pipeline rank; only in the plans of an answer
+  bool fits = false;  ///< on the device with headroom left, and in host memory where that is known
   StepTime time;
   std::vector<AxisLevel> levels;     ///< of the axes of more than one rank
   std::vector<std::string> reasons;  ///< one a used axis: what it relieves here, in numbers
 };
+
+/// Host memory that the devices of a node take together, of the node that gives most. `stages` are the budgets
+/// of `candidate`.
+std::int64_t node_host_bytes(const cluster::Cluster& cluster, const Candidate& candidate,
+                             const std::vector<StageBudget>& stages);
 
 /// Micro-batches of a step on each batch rank.
 std::int64_t micro_batches(const Plan& plan);
@@ -45,11 +52,16 @@ class Judge {
   Plan judge(const Candidate& candidate) const { return plan(candidate, time_.step(candidate)); }
   /// The same for a candidate whose `time` is known.
   Plan plan(const Candidate& candidate, StepTime time) const;
+  /// Whether the device has room for it with headroom, and the node for what its devices offload.
+  bool fits(const Candidate& candidate) const;
   std::int64_t allowed() const { return allowed_; }
   const MemoryModel& memory() const { return memory_; }
   const TimeModel& time() const { return time_; }
 
  private:
+  bool fits(const StageBudget& worst, std::int64_t node_host_bytes) const;
+  std::int64_t host_bytes(const Candidate& candidate) const;
+
   const Problem& problem_;
   std::int64_t allowed_;
   MemoryModel memory_;

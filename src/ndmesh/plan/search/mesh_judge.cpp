@@ -145,7 +145,7 @@ void MeshJudge::try_orders(const MeshOptions& options, Candidate candidate, doub
     if (judge_.time().least_seconds(candidate) > limit) {
       continue;
     }
-    if (!is_known_to_fit && judge_.memory().worst(candidate).reserved > judge_.allowed()) {
+    if (!is_known_to_fit && !judge_.fits(candidate)) {
       return;
     }
     is_known_to_fit = true;

@@ -25,6 +25,9 @@ class Asking {
     set_batch();
     hold();
     set_wishes();
+    if (!problems_.empty()) {
+      problems_.add_all(broken_by(problem(), question_.held));
+    }
     problems_.raise();
     return std::move(question_);
   }

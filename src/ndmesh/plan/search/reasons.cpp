@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/job/names.h"
 #include "ndmesh/plan/search/answer.h"
@@ -60,8 +61,7 @@ std::string compare(const TrainingAnswer& answer, const Plan& plan, const std::o
   }
   const std::string best = describe(*other);
   if (!other->fits) {
-    return fmt::format("without it nothing fits: {} needs {} of {} a device", best,
-                       binary_bytes(other->worst.reserved), binary_bytes(answer.allowed_bytes));
+    return fmt::format("without it nothing fits: {} {}", best, shortage(answer, *other));
   }
   if (!plan.fits) {
     return fmt::format("without it {} fits", best);
@@ -69,9 +69,10 @@ std::string compare(const TrainingAnswer& answer, const Plan& plan, const std::o
   const double with = tokens_per_second(answer.question.problem, plan);
   const double without = tokens_per_second(answer.question.problem, *other);
   const std::string times =
-      fmt::format("{} a step with {} exposed and {} bubble, here {} with {} and {}",
+      fmt::format("{} a step with {} exposed, {} bubble and {} a device, here {} with {}, {} and {}",
                   duration(other->time.seconds), duration(other->time.exposed), duration(other->time.bubble),
-                  duration(plan.time.seconds), duration(plan.time.exposed), duration(plan.time.bubble));
+                  binary_bytes(other->worst.reserved), duration(plan.time.seconds),
+                  duration(plan.time.exposed), duration(plan.time.bubble), binary_bytes(plan.worst.reserved));
   if (without > with) {
     return fmt::format("without it a plan is {:.1f} % faster: {}: {}", 100 * (without / with - 1), best,
                        times);
@@ -81,6 +82,29 @@ std::string compare(const TrainingAnswer& answer, const Plan& plan, const std::o
 }
 
 }  // namespace
+
+double exposed_over(const Plan& plan, std::string_view axis) {
+  double seconds = 0;
+  for (const Exposed& entry : plan.time.by_collective) {
+    const std::vector<std::string> axes = split(entry.what.substr(0, entry.what.find('/')), '+');
+    seconds += std::find(axes.begin(), axes.end(), axis) != axes.end() ? entry.seconds : 0;
+  }
+  return seconds;
+}
+
+std::string shortage(const TrainingAnswer& answer, const Plan& plan) {
+  const cluster::Cluster& cluster = answer.question.problem.cluster;
+  std::string text;
+  if (plan.worst.reserved > answer.allowed_bytes) {
+    text = fmt::format("needs {} of {} a device", binary_bytes(plan.worst.reserved),
+                       binary_bytes(answer.allowed_bytes));
+  }
+  if (cluster.host_memory_bytes > 0 && plan.node_host_bytes > cluster.host_memory_bytes) {
+    text += fmt::format("{}offloads {} to the {} of a node", text.empty() ? "" : ", and ",
+                        binary_bytes(plan.node_host_bytes), binary_bytes(cluster.host_memory_bytes));
+  }
+  return text;
+}
 
 std::string schedule_text(const Candidate& candidate) {
   return fmt::format("{}{}", schedule::name_of(candidate.schedule),

@@ -40,16 +40,6 @@ struct Case {
     }
     return {};
   }
-
-  /// Exposed seconds of the collectives over an axis.
-  double exposed(std::string_view axis) const {
-    double seconds = 0;
-    for (const Exposed& entry : plan.time.by_collective) {
-      const std::vector<std::string> axes = split(entry.what.substr(0, entry.what.find('/')), '+');
-      seconds += std::find(axes.begin(), axes.end(), axis) != axes.end() ? entry.seconds : 0;
-    }
-    return seconds;
-  }
 };
 
 struct Row {
@@ -60,10 +50,10 @@ struct Row {
 
 std::string across(const Case& c, std::string_view axis, std::string_view advice) {
   const std::string level = c.outer_level(axis);
-  return level.empty()
-             ? ""
-             : fmt::format("{} leaves the {} domain for {}: {} of a step exposed; {}", axis,
-                           c.problem().cluster.levels.front().name, level, duration(c.exposed(axis)), advice);
+  return level.empty() ? ""
+                       : fmt::format("{} leaves the {} domain for {}: {} of a step exposed; {}", axis,
+                                     c.problem().cluster.levels.front().name, level,
+                                     duration(exposed_over(c.plan, axis)), advice);
 }
 
 std::string tp_across(const Case& c) {
@@ -118,11 +108,20 @@ std::string unequal_stages(const Case& c) {
 }
 
 std::string bubble(const Case& c) {
-  return c.share(c.plan.time.bubble) < large_bubble
-             ? ""
-             : fmt::format("the pipeline waits for {:.0f} % of a step: {} micro-batches on {} stages",
-                           100 * c.share(c.plan.time.bubble), micro_batches(c.problem(), c.candidate()),
-                           c.mesh().pp);
+  const double share = c.share(c.plan.time.bubble);
+  if (share < large_bubble) {
+    return {};
+  }
+  const std::int64_t batches = micro_batches(c.problem(), c.candidate());
+  const double filling = mesh::pipeline_bubble(c.mesh().pp, batches);
+  return fmt::format(
+      "the pipeline waits for {:.0f} % of a step: {} micro-batches on {} stages{}", 100 * share, batches,
+      c.mesh().pp,
+      filling > share / 2
+          ? ""
+          : fmt::format(
+                "; filling and draining it take {:.0f} %, so stages are unequal (the last has the head)",
+                100 * filling));
 }
 
 std::string exposed(const Case& c) {
@@ -161,16 +160,18 @@ std::string large_batch(const Case& c) {
 
 std::string input_rate(const Case& c) {
   const double rate = c.problem().cluster.input_rate;
-  const double speed = tokens_per_second(c.problem(), c.plan);
-  return rate == 0 || c.plan.time.input == 0
+  const StepTime& time = c.plan.time;
+  const auto tokens = static_cast<double>(c.plan.global_batch * c.problem().seq_len);
+  return rate == 0 || time.input == 0
              ? ""
              : fmt::format("the input brings {} tokens/s, and a step waits for it {}; it could use {}",
-                           scaled(rate), duration(c.plan.time.input), scaled(speed));
+                           scaled(rate), duration(time.input), scaled(tokens / (time.seconds - time.input)));
 }
 
 std::string padding(const Case& c) {
   const std::int64_t vocab = c.problem().model.vocab;
-  const std::int64_t padded = mesh::round_up(vocab, c.mesh().tp);
+  const std::int64_t padded =
+      mesh::round_up(vocab, c.mesh().tp * c.problem().profile.memory.vocabulary_multiple);
   const double share = static_cast<double>(padded - vocab) / static_cast<double>(vocab);
   return share < large_padding
              ? ""
@@ -206,16 +207,16 @@ std::string tight(const Case& c) {
 
 std::string host_memory(const Case& c) {
   const cluster::Cluster& cluster = c.problem().cluster;
-  const std::int64_t bytes = c.plan.worst.host_bytes * cluster.devices_per_node;
+  const std::int64_t bytes = c.plan.node_host_bytes;
   if (bytes == 0 || (cluster.host_memory_bytes > 0 && bytes <= cluster.host_memory_bytes)) {
     return {};
   }
   return cluster.host_memory_bytes == 0
              ? fmt::format(
-                   "offloading takes {} of each node's memory; the cluster does not say how much there is "
+                   "offloading takes {} of a node's memory; the cluster does not say how much there is "
                    "(host memory)",
                    binary_bytes(bytes))
-             : fmt::format("offloading takes {} of each node's memory, which has {}", binary_bytes(bytes),
+             : fmt::format("offloading takes {} of a node's memory, which has {}", binary_bytes(bytes),
                            binary_bytes(cluster.host_memory_bytes));
 }
 
@@ -239,18 +240,12 @@ std::string only_planned(const Case& c) {
   const bool runs = m.tp == 1 && m.cp == 1 && m.pp == 1 && m.ep == 1 && m.etp == 1 &&
                     (c.candidate().zero == 3 || m.dp_shard == 1) &&
                     c.candidate().recompute.policy == job::Recompute::Policy::none;
-  return runs || c.problem().profile.name != "ndmesh" ? ""
-                                                      : "only planned: ndmesh train does not run this layout "
-                                                        "yet (plan.runtime names the frameworks that do)";
-}
-
-std::string unknown_peak(const Case& c) {
-  return c.plan.time.mfu > 0
+  return runs || c.problem().profile.name != "ndmesh"
              ? ""
-             : fmt::format("the peak of {} is not known: no MFU", c.problem().cluster.device.name);
+             : "ndmesh train does not run this layout yet (plan.runtime names the frameworks that do)";
 }
 
-constexpr std::array<Row, 21> table = {{
+constexpr std::array<Row, 20> table = {{
     {"not reached", "the wanted tokens/s are above the best plan's", not_reached},
     {"only planned", "the target is ndmesh, which does not run the layout yet", only_planned},
     {"tp across nodes", "tp leaves the innermost domain", tp_across},
@@ -265,13 +260,12 @@ constexpr std::array<Row, 21> table = {{
     {"batch limits dp", "there are as many batch ranks as sequences, and fewer than devices", batch_limits},
     {"large batch", "a step takes more than 32 million tokens", large_batch},
     {"input rate", "a step waits for input", input_rate},
-    {"padding", "tp pads the vocabulary by 1 % or more", padding},
+    {"padding", "the vocabulary is padded by 1 % or more", padding},
     {"shared KV heads", "tp is above the number of KV heads", shared_heads},
     {"MoE skew", "the busiest expert rank has 1.2 times the mean or more", skew},
     {"tight memory", "less than 3 % of the allowed memory is left", tight},
     {"host memory", "offloading takes more host memory than there is, or is known", host_memory},
     {"checkpoints", "writing them takes 5 % of the time or more", checkpoints},
-    {"unknown peak", "the device's peak is not known", unknown_peak},
 }};
 
 }  // namespace
