@@ -130,11 +130,23 @@ TEST(Plan, ATableForPeople) {
                            "5. Context",
                            "6. Divisibility",
                            "7. To benchmark",
+                           "beyond nvlink",
+                           "GiB of the worst rank",
+                           "percent of a step",
                            "Stays whole:",
                            "On the critical path:",
                            "Fails when"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }
+}
+
+TEST(Plan, ExpertsHaveTheirOwnViewOfTheRanks) {
+  const Result result = run({"plan", "mixtral-8x7b", "cluster=2x8xH100-SXM", "batch.global=64",
+                             "batch.seq_len=4096", "mesh.ep_size=4", "mesh.etp_size=1", "mesh.pp_size=2",
+                             "mesh.tp_size=1", "mesh.cp_size=1", "mesh.dp_replicate_size=1", "--top", "1"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("16 ranks twice: pp=2,dp_shard=8,ep=4, and for experts "
+                                    "pp=2,edp=2,ep=4,etp=1"));
 }
 
 TEST(Plan, RefusalsNameEverythingThatIsWrong) {

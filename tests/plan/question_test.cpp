@@ -107,5 +107,18 @@ TEST(Question, RefusesImpossibleWishes) {
   }
 }
 
+// A process on an accelerator has its context and communicators under every runtime; on a core it has none.
+TEST(Question, DevicesHaveAContextAndCoresHaveNone) {
+  for (const char* const runtime : {"ndmesh", "megatron", "torchtitan", "deepspeed", "accelerate"}) {
+    const TrainingQuestion question = ask("plan: {runtime: " + std::string(runtime) + "}");
+    EXPECT_EQ(question.problem.profile.memory.context, std::int64_t{512} << 20) << runtime;
+    EXPECT_EQ(question.problem.profile.memory.communicator, std::int64_t{256} << 20) << runtime;
+  }
+  const std::string cores =
+      "{device: {name: cpu, memory: 16GiB, fp32_flops: 1T, memory_bandwidth: 50GB/s}, "
+      "devices_per_node: 2, pcie: {bandwidth: 20GB/s}}";
+  EXPECT_EQ(ask("", "llama-1m", cores).problem.profile.memory.context, 0);
+}
+
 }  // namespace
 }  // namespace ndmesh::plan

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/job/names.h"
@@ -53,14 +55,40 @@ void print_question(const plan::TrainingAnswer& answer) {
 }
 
 constexpr std::string_view row_format =
-    "{:<44} {:>9} {:<14} {:>4} {:<12} {:>9} {:>10} {:>9} {:>6} {:>7} {:>6}\n";
+    "{:<44} {:>9} {:<14} {:>4} {:<12} {:>9} {:>10} {:>9} {:>6} {:>7} {:>6}  {}\n";
 
-void print_header() {
-  fmt::print(fmt::runtime(row_format), "mesh", "micro", "schedule", "zero", "recompute", "GiB", "step",
-             "tok/s/dev", "MFU %", "expos %", "bubb %");
+const std::string& inner_level(const plan::TrainingAnswer& answer) {
+  return answer.question.problem.cluster.levels.front().name;
 }
 
-void print_row(const std::string& name, const Plan& plan) {
+void print_header(const plan::TrainingAnswer& answer) {
+  fmt::print(fmt::runtime(row_format), "mesh", "micro", "schedule", "zero", "recompute", "GiB", "step",
+             "tok/s/dev", "MFU %", "expos %", "bubb %", "beyond " + inner_level(answer));
+}
+
+/// The axes that leave the innermost level, by the level that they reach: "cp dp_shard: leaf, pp: spine".
+std::string outer_levels(const Plan& plan, const std::string& inner) {
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const plan::AxisLevel& level : plan.levels) {
+    if (level.level == inner) {
+      continue;
+    }
+    const auto group = std::find_if(groups.begin(), groups.end(),
+                                    [&](const auto& other) { return other.first == level.level; });
+    if (group == groups.end()) {
+      groups.emplace_back(level.level, level.axis);
+    } else {
+      group->second += " " + level.axis;
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [level, axes] : groups) {
+    parts.push_back(axes + ": " + level);
+  }
+  return parts.empty() ? "-" : join(parts);
+}
+
+void print_row(const plan::TrainingAnswer& answer, const std::string& name, const Plan& plan) {
   const plan::Candidate& c = plan.candidate;
   fmt::print(fmt::runtime(row_format), name, fmt::format("{} x {}", c.micro, micro_batches(plan)),
              c.mesh.pp > 1 ? schedule_text(c) : "-",
@@ -68,7 +96,36 @@ void print_row(const std::string& name, const Plan& plan) {
              gib(plan.worst.reserved) + (plan.fits ? " " : "!"), duration(plan.time.seconds),
              fmt::format("{:.0f}", plan.time.tokens_per_second_per_device),
              plan.time.mfu > 0 ? fmt::format("{:.1f}", 100 * plan.time.mfu) : "-",
-             percent(plan.time.exposed, plan.time.seconds), percent(plan.time.bubble, plan.time.seconds));
+             percent(plan.time.exposed, plan.time.seconds), percent(plan.time.bubble, plan.time.seconds),
+             outer_levels(plan, inner_level(answer)));
+}
+
+/// Memory by category and the split of the step, of every plan of the table.
+void print_details(const plan::TrainingAnswer& answer) {
+  fmt::print("\n{:<44} {:>6}", "GiB of the worst rank, at its peak", "rank");
+  constexpr std::size_t shown = static_cast<std::size_t>(MemoryCategory::kv_cache);  // none in training
+  for (std::size_t i = 0; i < shown; ++i) {
+    fmt::print(" {:>10.10}", memory_category_names[i]);
+  }
+  for (const Plan& plan : answer.result.plans) {
+    fmt::print("\n{:<44} {:>6}", plan.candidate.mesh.name(), plan.worst.rank);
+    for (std::size_t i = 0; i < shown; ++i) {
+      fmt::print(" {:>10}", gib(plan.worst.at_peak.by_category[i]));
+    }
+  }
+  fmt::print("\n\n{:<44} {:>8} {:>8} {:>8} {:>9} {:>8} {:>10} {:>8}  {}\n", "percent of a step", "compute",
+             "exposed", "bubble", "optimizer", "input", "checkpoint", "other", "exposed, by axis/collective");
+  for (const Plan& plan : answer.result.plans) {
+    const plan::StepTime& t = plan.time;
+    std::vector<std::string> exposed;
+    for (const plan::Exposed& entry : t.by_collective) {
+      exposed.push_back(fmt::format("{} {}", entry.what, percent(entry.seconds, t.seconds)));
+    }
+    fmt::print("{:<44} {:>8} {:>8} {:>8} {:>9} {:>8} {:>10} {:>8}  {}\n", plan.candidate.mesh.name(),
+               percent(t.compute, t.seconds), percent(t.exposed, t.seconds), percent(t.bubble, t.seconds),
+               percent(t.optimizer, t.seconds), percent(t.input, t.seconds), percent(t.checkpoint, t.seconds),
+               percent(t.other, t.seconds), join(exposed));
+  }
 }
 
 void print_memory(const plan::TrainingAnswer& answer, const Plan& plan) {
@@ -120,6 +177,11 @@ void print_best(const plan::TrainingAnswer& answer) {
   for (const plan::AxisLevel& level : best.levels) {
     levels.push_back(level.axis + " on " + level.level);
   }
+  const mesh::MeshSizes& sizes = best.candidate.mesh;
+  if (sizes.ep * sizes.etp > 1) {
+    fmt::print("{} ranks twice: {}, and for experts pp={},edp={},ep={},etp={}\n", sizes.world(), sizes.name(),
+               sizes.pp, sizes.stage_ranks() / (sizes.ep * sizes.etp), sizes.ep, sizes.etp);
+  }
   if (!order.empty()) {
     fmt::print("ranks, fastest axis first: {}; {}\n", join(order), join(levels));
   }
@@ -134,7 +196,7 @@ void print_baselines(const plan::TrainingAnswer& answer) {
   fmt::print("\nbaselines\n");
   for (const plan::Baseline& row : answer.baselines) {
     if (row.plan) {
-      print_row(fmt::format("{}: {}", row.name, row.plan->candidate.mesh.name()), *row.plan);
+      print_row(answer, fmt::format("{}: {}", row.name, row.plan->candidate.mesh.name()), *row.plan);
     } else {
       print_wrapped(fmt::format("{}: not legal: {}", row.name, row.broken.back()), 2);
     }
@@ -147,7 +209,7 @@ void print_fixes(const plan::TrainingAnswer& answer) {
   }
   fmt::print("\nways to {}\n", answer.fits() ? "reach what is wanted" : "fit");
   for (const plan::Fix& fix : answer.fixes) {
-    print_row(fix.change, fix.plan);
+    print_row(answer, fix.change, fix.plan);
     fmt::print("  {}\n", describe(fix.plan));
   }
 }
@@ -156,9 +218,12 @@ void print_fixes(const plan::TrainingAnswer& answer) {
 
 void print_answer(const plan::TrainingAnswer& answer, bool with_explanation) {
   print_question(answer);
-  print_header();
+  print_header(answer);
   for (const Plan& plan : answer.result.plans) {
-    print_row(plan.candidate.mesh.name(), plan);
+    print_row(answer, plan.candidate.mesh.name(), plan);
+  }
+  if (with_explanation) {
+    print_details(answer);
   }
   print_best(answer);
   print_baselines(answer);

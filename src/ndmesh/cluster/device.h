@@ -43,6 +43,8 @@ struct Device {
 
   /// Dense peak of products in `dtype`: 0 when it is not known.
   double peak_flops(DType dtype) const;
+  /// A core of a machine, as detect_cluster() names it, also when read back from a file: no driver's context.
+  bool is_host() const { return name == "cpu"; }
   bool operator==(const Device&) const = default;
 };
 

@@ -5,14 +5,6 @@ namespace {
 
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
-/// PyTorch's caching allocator and CUDA, whatever the runtime: what a process takes beside its tensors.
-MemoryProfile on_cuda(MemoryProfile profile) {
-  profile.workspace = 64 * mib;
-  profile.context = 512 * mib;
-  profile.communicator = 256 * mib;
-  return profile;
-}
-
 /// Checked to the byte against the runtime's own counter.
 MemoryProfile ndmesh_profile() {
   return {.keeps_sharded_copy = false,
@@ -77,6 +69,13 @@ MemoryProfile accelerate_profile() {
 }
 
 }  // namespace
+
+MemoryProfile on_cuda(MemoryProfile profile) {
+  profile.workspace = 64 * mib;
+  profile.context = 512 * mib;
+  profile.communicator = 256 * mib;
+  return profile;
+}
 
 MemoryProfile memory_profile(Runtime runtime) {
   switch (runtime) {

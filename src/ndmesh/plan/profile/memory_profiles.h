@@ -8,4 +8,8 @@ namespace ndmesh::plan {
 /// docs/memory.md says where each figure comes from.
 MemoryProfile memory_profile(Runtime runtime);
 
+/// `profile` with what a process on an accelerator takes beside its tensors, whatever the runtime: PyTorch's
+/// caching allocator, the device's context, communicators.
+MemoryProfile on_cuda(MemoryProfile profile);
+
 }  // namespace ndmesh::plan

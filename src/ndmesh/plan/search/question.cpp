@@ -6,6 +6,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/units.h"
+#include "ndmesh/plan/profile/memory_profiles.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -40,6 +41,9 @@ class Asking {
   void set_problem() {
     Problem& p = problem();
     p.profile = profile(job_.plan.runtime);
+    if (job_.plan.runtime == "ndmesh" && !p.cluster.device.is_host()) {
+      p.profile.memory = on_cuda(p.profile.memory);
+    }
     if (p.model.estimated()) {
       assume(fmt::format(
           "only the model's size is known: {} parameters in an estimated shape of {} layers, hidden {}",
