@@ -126,6 +126,21 @@ TEST(Answer, ARateThatIsNotReachedNeedsMoreDevices) {
   EXPECT_GE(tokens_per_second(question.problem, fix.plan), question.tokens_per_second);
 }
 
+/// An axis that no plan of the table has is judged apart; one that is given, or cannot be, says so.
+TEST(Answer, EveryUnusedAxisSaysWhy) {
+  const auto explained = [](const std::string& preset, const std::string& cluster, const std::string& yaml) {
+    return explanation_of(answer(ask(preset, cluster, yaml), 1));
+  };
+  const auto four =
+      explained("llama-3-8b", "4xH100-SXM", "batch: {global: 64, seq_len: 2048}\nmesh: {cp_size: 1}");
+  EXPECT_THAT(four[1], HasSubstr("tp is not used: the best plan with its smallest sizes is"));
+  EXPECT_THAT(four[1], AllOf(HasSubstr("a step against"), HasSubstr("of it more")));
+  EXPECT_THAT(four[4], HasSubstr("cp is not used: it is given as 1"));
+  EXPECT_THAT(explained("llama-1m", "1xH100-SXM", "batch: {global: 8}")[3], HasSubstr("there is one device"));
+  const auto odd = explained("llama-3-8b", "7xH100-SXM", "batch: {global: 14, seq_len: 2048}");
+  EXPECT_THAT(odd[1], HasSubstr("tp is not used: no mesh with it is legal"));  // 7 divides no head count
+}
+
 const Baseline& baseline(const TrainingAnswer& answer, const std::string& name) {
   return *std::find_if(answer.baselines.begin(), answer.baselines.end(),
                        [&](const Baseline& row) { return row.name == name; });

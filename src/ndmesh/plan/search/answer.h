@@ -61,7 +61,7 @@ std::vector<std::string> reasons_of(const TrainingAnswer& answer, const Plan& pl
 std::vector<Warning> warnings_of(const TrainingAnswer& answer);
 std::vector<Fix> fixes_of(const TrainingAnswer& answer);
 
-/// Exposed seconds of the collectives over an axis, also of those that it shares with another.
+/// Exposed seconds of the collectives over an axis; those of cp+dp_shard are dp_shard's.
 double exposed_over(const Plan& plan, std::string_view axis);
 /// What a plan that does not fit needs, of how much: on the device, in host memory, or both.
 std::string shortage(const TrainingAnswer& answer, const Plan& plan);

@@ -12,6 +12,7 @@ namespace ndmesh::plan {
 namespace {
 
 constexpr std::size_t most_losers = 6;
+constexpr int most_sizes = 3;  ///< of an axis that no plan of the table uses
 
 /// What a strategy says of itself.
 struct AxisFacts {
@@ -51,6 +52,14 @@ constexpr std::array<AxisFacts, 6> facts = {{
 /// The size of an axis by its name, ep among them.
 std::int64_t size_of(const mesh::MeshSizes& sizes, std::string_view axis) {
   return axis == "ep" ? sizes.ep : sizes.size(*mesh::axis_from_name(axis));
+}
+
+std::optional<std::int64_t>& held_size(Held& held, std::string_view axis) {
+  return axis == "ep" ? held.ep : held.size(*mesh::axis_from_name(axis));
+}
+
+const std::optional<std::int64_t>& held_size(const Held& held, std::string_view axis) {
+  return axis == "ep" ? held.ep : held.size(*mesh::axis_from_name(axis));
 }
 
 std::string fact_lines(const Plan& plan, std::string_view axis) {
@@ -94,8 +103,8 @@ class Explanation {
                     cluster.name, cluster.devices(), cluster.device.name, binary_bytes(cluster.usable_bytes),
                     binary_bytes(answer_.allowed_bytes));
     for (const cluster::Level& level : cluster.levels) {
-      text += fmt::format(" {}: {} devices at {}/s a device, {} a hop.", level.name, level.devices,
-                          decimal_bytes(static_cast<std::int64_t>(level.bandwidth)), duration(level.latency));
+      text += fmt::format(" {}: {} devices at {}/s a device, {:.1f} us a hop.", level.name, level.devices,
+                          decimal_bytes(static_cast<std::int64_t>(level.bandwidth)), 1e6 * level.latency);
     }
     return text;
   }
@@ -109,10 +118,16 @@ class Explanation {
     return text;
   }
 
-  /// Why the best plan does without an axis: by the best mesh of the table that uses it.
+  /// Why the best plan does without an axis: by the best mesh that uses it.
   std::string unused(std::string_view axis) const {
     if (axis == "ep" && !problem_.model.experts) {
       return "ep is not used: the model is dense.";
+    }
+    if (problem_.cluster.devices() == 1) {
+      return fmt::format("{} is not used: there is one device.", axis);
+    }
+    if (held_size(answer_.question.held, axis)) {
+      return fmt::format("{} is not used: it is given as 1.", axis);
     }
     for (const Plan& plan : answer_.result.plans) {
       if (size_of(plan.candidate.mesh, axis) > 1) {
@@ -120,12 +135,40 @@ class Explanation {
                            loses(plan));
       }
     }
-    return fmt::format("{} is not used: no plan of the table has it.", axis);
+    const std::optional<Plan> plan = best_with(axis);
+    return plan ? fmt::format("{} is not used: the best plan with its smallest sizes is {}: {}.", axis,
+                              describe(*plan), loses(*plan))
+                : fmt::format("{} is not used: no mesh with it is legal.", axis);
+  }
+
+  /// The best plan with the smallest legal sizes of an axis that no plan of the table has.
+  std::optional<Plan> best_with(std::string_view axis) const {
+    Problem problem = problem_;
+    problem.global_batch = best_.global_batch;
+    Held held = answer_.question.held;
+    std::optional<Plan> best;
+    int legal = 0;
+    for (std::int64_t size = 2; size <= problem.cluster.devices() && legal < most_sizes; ++size) {
+      if (problem.cluster.devices() % size != 0) {
+        continue;
+      }
+      held_size(held, axis) = size;
+      if (std::optional<Plan> plan = best_plan(problem, held)) {
+        ++legal;
+        if (!best || is_better(*plan, *best)) {
+          best = std::move(plan);
+        }
+      }
+    }
+    return best;
   }
 
   std::string loses(const Plan& plan) const {
     if (!plan.fits) {
       return shortage(answer_, plan);
+    }
+    if (plan.time.seconds <= best_.time.seconds) {
+      return fmt::format("as fast, {} a step", duration(plan.time.seconds));
     }
     const StepTime& mine = plan.time;
     const StepTime& best = best_.time;

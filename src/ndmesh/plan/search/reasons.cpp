@@ -86,8 +86,7 @@ std::string compare(const TrainingAnswer& answer, const Plan& plan, const std::o
 double exposed_over(const Plan& plan, std::string_view axis) {
   double seconds = 0;
   for (const Exposed& entry : plan.time.by_collective) {
-    const std::vector<std::string> axes = split(entry.what.substr(0, entry.what.find('/')), '+');
-    seconds += std::find(axes.begin(), axes.end(), axis) != axes.end() ? entry.seconds : 0;
+    seconds += split(entry.what.substr(0, entry.what.find('/')), '+').back() == axis ? entry.seconds : 0;
   }
   return seconds;
 }
