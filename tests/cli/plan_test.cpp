@@ -149,6 +149,15 @@ TEST(Plan, ExpertsHaveTheirOwnViewOfTheRanks) {
                                     "pp=2,edp=2,ep=4,etp=1"));
 }
 
+TEST(Plan, ARateThatNothingReachesIsSaidToBeOutOfReach) {
+  const Result result = run({"plan", "llama-1m", "cluster=1xH100-SXM", "batch.global=1", "batch.seq_len=8",
+                             "plan.max_batch=2", "plan.tokens_per_second=1e15", "--top", "1"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("(1 device)"));
+  EXPECT_THAT(result.out, HasSubstr("1 to 2 sequences of 8 tokens a step"));
+  EXPECT_THAT(result.out, HasSubstr("none of the changes that were tried is enough"));
+}
+
 TEST(Plan, RefusalsNameEverythingThatIsWrong) {
   const Result result = run({"plan", "llama-3-8b", "cluster=8xH100-SXM", "batch.global=64", "mesh.tp_size=3",
                              "plan.max_batch=2", "plan.tokens=1e12"});

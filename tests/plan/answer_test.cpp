@@ -126,6 +126,22 @@ TEST(Answer, ARateThatIsNotReachedNeedsMoreDevices) {
   EXPECT_GE(tokens_per_second(question.problem, fix.plan), question.tokens_per_second);
 }
 
+// With a batch that may grow, so may that of what it is compared with, and of the larger clusters that are tried.
+TEST(Answer, BaselinesAndMoreDevicesUseTheRangeOfTheBatch) {
+  TrainingQuestion question =
+      ask("llama-3-8b", "8xH100-SXM", "batch: {global: 8, seq_len: 2048}\nplan: {max_batch: 64}");
+  const TrainingAnswer free = answer(question, 1);
+  ASSERT_EQ(free.result.plans.front().global_batch, 64);
+  for (const Baseline& row : free.baselines) EXPECT_EQ(row.plan.value().global_batch, 64) << row.name;
+  EXPECT_EQ(free.without.front().plan.value().global_batch, 64);
+  // Twice the rate: eight sequences feed no sixteen devices, sixty-four do.
+  question.tokens_per_second = 1.8 * tokens_per_second(question.problem, free.result.plans.front());
+  const TrainingAnswer found = answer(question, 1);
+  ASSERT_EQ(found.fixes.size(), 1U);
+  EXPECT_EQ(found.fixes.front().devices, 16);
+  EXPECT_EQ(found.fixes.front().plan.global_batch, 64);
+}
+
 /// An axis that no plan of the table has is judged apart; one that is given, or cannot be, says so.
 TEST(Answer, EveryUnusedAxisSaysWhy) {
   const auto explained = [](const std::string& preset, const std::string& cluster, const std::string& yaml) {

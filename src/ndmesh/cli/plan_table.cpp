@@ -42,11 +42,13 @@ std::string percent(double part, double whole) {
 
 void print_question(const plan::TrainingAnswer& answer) {
   const plan::Problem& p = answer.question.problem;
-  fmt::print("{} of {} parameters on {} ({} devices), for {}\n", p.model.family,
-             grouped(p.model.parameter_count()), p.cluster.name, p.cluster.devices(), p.profile.name);
-  fmt::print("{} sequences of {} tokens a step, {}; {} GiB usable a device, {} after headroom\n",
-             p.global_batch, p.seq_len, name_of(p.precision.compute), gib(p.cluster.usable_bytes),
-             gib(answer.allowed_bytes));
+  fmt::print("{} of {} parameters on {} ({} device{}), for {}\n", p.model.family,
+             grouped(p.model.parameter_count()), p.cluster.name, p.cluster.devices(),
+             p.cluster.devices() > 1 ? "s" : "", p.profile.name);
+  const std::int64_t most = answer.question.max_batch;
+  fmt::print("{}{} sequences of {} tokens a step, {}; {} GiB usable a device, {} after headroom\n",
+             p.global_batch, most > p.global_batch ? fmt::format(" to {}", most) : "", p.seq_len,
+             name_of(p.precision.compute), gib(p.cluster.usable_bytes), gib(answer.allowed_bytes));
   for (const std::string& sentence : answer.question.assumed) {
     print_wrapped("assumed: " + sentence, 2);
   }
@@ -204,7 +206,12 @@ void print_baselines(const plan::TrainingAnswer& answer) {
 }
 
 void print_fixes(const plan::TrainingAnswer& answer) {
+  const bool is_wanting =
+      !answer.fits() || std::any_of(answer.warnings.begin(), answer.warnings.end(),
+                                    [](const auto& w) { return w.name == "not reached"; });
   if (answer.fixes.empty()) {
+    fmt::print("{}",
+               is_wanting ? "\nnone of the changes that were tried is enough, nor are more devices\n" : "");
     return;
   }
   fmt::print("\nways to {}\n", answer.fits() ? "reach what is wanted" : "fit");

@@ -86,15 +86,26 @@ std::optional<Plan> best_plan(const Problem& problem, const Held& held) {
   }
 }
 
+std::optional<Plan> best_plan(const TrainingQuestion& question) {
+  try {
+    return std::move(search_batches(question, 1).plans.front());
+  } catch (const RequestError&) {
+    return std::nullopt;
+  }
+}
+
 TrainingAnswer answer(const TrainingQuestion& question, std::int64_t top) {
   TrainingAnswer answer{.question = question,
                         .allowed_bytes = allowed_bytes(question.problem),
                         .result = search_batches(question, top),
-                        .baselines = baselines_of(question),
+                        .baselines = {},
                         .without = {},
                         .warnings = {},
                         .fixes = {}};
-  answer.without = without_axes(question, answer.result.plans);
+  TrainingQuestion of_best = question;
+  of_best.problem.global_batch = answer.result.plans.front().global_batch;
+  answer.baselines = baselines_of(of_best);
+  answer.without = without_axes(of_best, answer.result.plans);
   for (Plan& plan : answer.result.plans) {
     plan.reasons = reasons_of(answer, plan);
     plan.stages = stages_of(question.problem, plan);

@@ -36,7 +36,7 @@ struct TrainingAnswer {
   TrainingQuestion question;
   std::int64_t allowed_bytes = 0;  ///< of a device: usable less headroom
   SearchResult result;             ///< of all batches; counts are sums
-  std::vector<Baseline> baselines;
+  std::vector<Baseline> baselines;  ///< with the batch of the first plan
   std::vector<Without> without;   ///< of the axes that some plan uses
   std::vector<Warning> warnings;  ///< about the first plan
   std::vector<Fix> fixes;         ///< when nothing fits, or what is wanted is not reached
@@ -52,6 +52,8 @@ double tokens_per_second(const Problem& problem, const Plan& plan);
 
 /// The same as search() for the best plan only; nothing when nothing is legal.
 std::optional<Plan> best_plan(const Problem& problem, const Held& held);
+/// The same of all batches of a question's range.
+std::optional<Plan> best_plan(const TrainingQuestion& question);
 
 // The parts of an answer, in its order.
 std::vector<Baseline> baselines_of(const TrainingQuestion& question);

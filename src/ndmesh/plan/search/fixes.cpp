@@ -50,8 +50,15 @@ class Fixing {
     return plan.fits && (!answer_.fits() || tokens_per_second(problem, plan) >= wanted);
   }
 
+  std::optional<Plan> best_with(const Lever& lever) const {
+    TrainingQuestion question = answer_.question;
+    question.problem = lever.problem;
+    question.held = lever.held;
+    return best_plan(question);
+  }
+
   void pull(const Lever& lever) {
-    std::optional<Plan> plan = best_plan(lever.problem, lever.held);
+    std::optional<Plan> plan = best_with(lever);
     if (plan && is_wanted(lever.problem, *plan)) {
       fixes_.push_back({lever.change, lever.problem.cluster.devices(), std::move(*plan)});
     }
@@ -136,7 +143,7 @@ class Fixing {
       return false;
     }
     lever.held.open_mesh();
-    std::optional<Plan> plan = best_plan(lever.problem, lever.held);
+    std::optional<Plan> plan = best_with(lever);
     if (!plan || !is_wanted(lever.problem, *plan)) {
       return false;
     }

@@ -58,7 +58,9 @@ class Asking {
     p.precision = {job_.dtype, job_.precision.fp8_products, job_.precision.bf16_states};
     if (!job_.is_given("precision.dtype") && p.cluster.device.bf16_flops > p.cluster.device.fp32_flops) {
       p.precision.compute = DType::bfloat16;
-      assume("precision.dtype is not given: planned for bfloat16, which the device computes fastest");
+      assume(p.cluster.device.architecture == "Volta"
+                 ? "precision.dtype is not given: planned for 16 bits, which this device has as float16 only"
+                 : "precision.dtype is not given: planned for bfloat16, which the device computes fastest");
     }
     p.optimizer = job_.optimizer.name;
     p.adapter = {job_.adapter.rank};
