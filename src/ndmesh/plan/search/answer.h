@@ -34,12 +34,12 @@ struct Without {
 /// Everything that a plan says.
 struct TrainingAnswer {
   TrainingQuestion question;
-  std::int64_t allowed_bytes = 0;  ///< of a device: usable less headroom
-  SearchResult result;             ///< of all batches; counts are sums
+  std::int64_t allowed_bytes = 0;   ///< of a device: usable less headroom
+  SearchResult result;              ///< of all batches; counts are sums
   std::vector<Baseline> baselines;  ///< with the batch of the first plan
-  std::vector<Without> without;   ///< of the axes that some plan uses
-  std::vector<Warning> warnings;  ///< about the first plan
-  std::vector<Fix> fixes;         ///< when nothing fits, or what is wanted is not reached
+  std::vector<Without> without;     ///< of the axes that some plan uses
+  std::vector<Warning> warnings;    ///< about the first plan
+  std::vector<Fix> fixes;           ///< when nothing fits, or what is wanted is not reached
 
   bool fits() const { return !result.plans.empty() && result.plans.front().fits; }
 };
