@@ -210,6 +210,46 @@ TEST(SlowSearch, FindsTheSameOnEightDevices) {
   for (const Plan& plan : found.plans) EXPECT_LE(plan.candidate.mesh.pp > 1 ? plan.candidate.zero : 0, 1);
 }
 
+/// Room, bandwidth and freedom never cost time; holding the best's own keys changes nothing.
+TEST(Search, MoreOfAnythingIsNeverSlower) {
+  Problem problem = problem_of("llama-1b", "2x4xA100-SXM-40GB", 16);
+  const auto seconds = [&](const Held& held = {}) {
+    const Plan best = search(problem, constants(problem), held, 1).plans.front();
+    return best.fits ? best.time.seconds : 1e30;
+  };
+  double before = 1e31;
+  for (const std::int64_t gib : {1, 6, 8, 10, 12, 16, 24, 40}) {
+    problem.cluster.usable_bytes = gib << 30;
+    EXPECT_LE(seconds(), before) << gib << " GiB";
+    before = seconds();
+  }
+  EXPECT_LT(before, 1e30);
+  for (const double headroom : {0.9, 0.7, 0.3}) {
+    problem.headroom = headroom;
+    EXPECT_GE(seconds(), before) << headroom;
+  }
+  problem.headroom = 0;
+  before = seconds();
+  Held held;
+  for (const std::int64_t tp : {1, 2, 4}) {
+    held.tp = tp;
+    EXPECT_GE(seconds(held), before) << "tp " << tp;
+  }
+  const Candidate best = search(problem, constants(problem), {}, 1).plans.front().candidate;
+  held = {};
+  for (const mesh::Axis axis : mesh::all_axes) held.size(axis) = best.mesh.size(axis);
+  held.micro = best.micro;
+  held.zero = best.zero;
+  held.recompute = best.recompute;
+  EXPECT_EQ(seconds(held), before);
+  for (const double factor : {0.1, 0.5, 4.0}) {
+    Problem other = problem;
+    for (cluster::Level& level : other.cluster.levels) level.bandwidth *= factor;
+    const double changed = search(other, constants(other), {}, 1).plans.front().time.seconds;
+    EXPECT_TRUE(factor < 1 ? changed >= before : changed <= before) << factor;
+  }
+}
+
 TEST(Search, HoldsWhatIsGiven) {
   const Problem problem = problem_of("llama-1b", "8xH100-SXM", 16);
   Held held;
