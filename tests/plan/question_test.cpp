@@ -61,6 +61,7 @@ TEST(Question, SaysWhatItAssumes) {
   EXPECT_THAT(question.assumed, Contains(HasSubstr("precision.dtype is not given: planned for bfloat16")));
   EXPECT_THAT(question.assumed, Contains(HasSubstr("batch.seq_len is not given: planned for 4096 tokens")));
   EXPECT_THAT(question.assumed, Contains(HasSubstr("batch.global is not given: planned for 16 sequences")));
+  EXPECT_THAT(ask("", "llama-3-8b", "8xV100-SXM").assumed, Contains(HasSubstr("as float16 only")));
   const TrainingQuestion given = ask("precision: {dtype: float32}\nbatch: {global: 4, seq_len: 128}");
   EXPECT_EQ(given.problem.precision.compute, DType::float32);
   EXPECT_EQ(given.problem.seq_len, 128);
