@@ -190,7 +190,7 @@ TEST(Job, UnknownKeysAreRefusedWithTheNearest) {
 
 TEST(Job, PartsThatAreNotBuiltAreRefusedByName) {
   for (const auto& [yaml, what] : std::vector<std::pair<std::string, std::string>>{
-           {"shard: {unit: part}", "shard.unit part is not built yet; allowed: block"},
+           {"shard: {unit: half}", "shard.unit is \"half\"; allowed: part, block, {blocks: n}"},
            {"run: {transport: mpi}", "run.transport mpi is not built yet; allowed: threads"},
            {"run: {transport: nccl}", "nccl is not built yet"},
            {"run: {transport: meta}", "meta is not built yet"},

@@ -1,5 +1,6 @@
 #include "ndmesh/nn/autograd.h"
 
+#include "ndmesh/nn/functional.h"
 #include "nn/support.h"
 
 namespace ndmesh::nn {
@@ -70,6 +71,45 @@ TEST(Attach, GivesSavedTensorsBackWithTheGraph) {
   EXPECT_GT(x.use_count(), 2U);  // the node and its edge to the leaf hold it
   y = at::Tensor();
   EXPECT_LE(x.use_count(), 2U);  // the leaf's accumulator may stay
+}
+
+/// Gradients of a norm, two products of it, their activation and a product of that; `kept`: whether the norm's output
+/// outlives forward.
+Tensors feed_forward_gradients(at::ScalarType dtype, bool* kept = nullptr) {
+  const at::Tensor x = leaf(random({6, 8}).to(dtype));
+  const at::Tensor y = leaf(random({6, 8}, dtype, 2));
+  const at::Tensor norm = leaf(random({8}).to(dtype));
+  const at::Tensor gate = leaf(random({12, 8}).to(dtype));
+  const at::Tensor up = leaf(random({12, 8}).to(dtype));
+  const at::Tensor down = leaf(random({8, 12}).to(dtype));
+  auto [sum, normed] = add_rms_norm(x, y, norm, 1e-6);
+  at::Tensor out =
+      nn::linear(swiglu(nn::linear(normed, gate, at::Tensor()), nn::linear(normed, up, at::Tensor())), down,
+                 at::Tensor());
+  const auto watched = normed.storage().getWeakStorageImpl();
+  normed = at::Tensor();
+  if (kept != nullptr) {
+    *kept = !watched.expired();
+  }
+  (out + sum).square().sum().backward();
+  return {x.grad(), y.grad(), norm.grad(), gate.grad(), up.grad(), down.grad()};
+}
+
+TEST(KeepLess, MakesOutputsAgainBitForBit) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    bool kept = false;
+    const Tensors plain = feed_forward_gradients(dtype, &kept);
+    EXPECT_TRUE(kept);
+    Tensors less;
+    {
+      const KeepLess scope;
+      less = feed_forward_gradients(dtype, &kept);
+    }
+    EXPECT_FALSE(kept);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_TRUE(at::equal(plain[i], less[i])) << i << " " << dtype;
+    }
+  }
 }
 
 }  // namespace

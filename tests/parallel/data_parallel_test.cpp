@@ -7,6 +7,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/parallel/fully_shard.h"
+#include "ndmesh/parallel/recompute.h"
 #include "ndmesh/parallel/replicate.h"
 #include "parallel/two_layers.h"
 
@@ -21,18 +22,29 @@ struct Layout {
   std::string name;
   mesh::MeshSizes mesh;
   ShardOptions options;
-  bool layer_by_layer = true;
+  enum class Units { layers, one, first_two_together } units = Units::layers;
+  enum class Again { none, used_once, used_twice_too } again = Again::none;
 };
+using Units = Layout::Units;
+using Again = Layout::Again;
 
 std::shared_ptr<DataParallel> lay_out(Network& network, comm::Communicator& communicator,
                                       const Layout& layout) {
+  if (layout.again != Again::none) {
+    recompute(*network.second, Recomputed::all);
+  }
+  if (layout.again == Again::used_twice_too) {
+    recompute(*network.first, Recomputed::all);
+  }
   if (layout.mesh.dp_shard == 1) {
     return replicate(network, communicator, mesh::loss_axes, {.bucket_bytes = 200});
   }
-  if (layout.layer_by_layer) {
+  if (layout.units == Units::layers) {
     for (const auto& layer : network.layers()) {
       fully_shard(*layer, communicator, layout.options);
     }
+  } else if (layout.units == Units::first_two_together) {
+    fully_shard_together({network.first.get(), network.second.get()}, communicator, layout.options);
   }
   return fully_shard(network, communicator, layout.options);
 }
@@ -91,31 +103,130 @@ TEST_P(EveryLayout, RepeatsBitwise) {
 const ShardOptions keep{.reshard_after_forward = false, .prefetch = 1};
 const ShardOptions far{.reshard_after_forward = true, .prefetch = 2};
 const ShardOptions none{.reshard_after_forward = true, .prefetch = 0};
+const ShardOptions limited{.prefetch = 2, .gathered_limit = 1500};  // the root and two layers of three
+const ShardOptions zero_1{.zero = 1};
+const ShardOptions zero_2{.zero = 2};
 
-INSTANTIATE_TEST_SUITE_P(, EveryLayout,
-                         testing::Values(Layout{"one_rank", {}, {}},
-                                         Layout{"dp_replicate_2", {.dp_replicate = 2}, {}},
-                                         Layout{"dp_replicate_3", {.dp_replicate = 3}, {}},
-                                         Layout{"dp_replicate_5", {.dp_replicate = 5}, {}},
-                                         Layout{"dp_shard_2", {.dp_shard = 2}, {}},
-                                         Layout{"dp_shard_3", {.dp_shard = 3}, {}},
-                                         Layout{"dp_shard_5", {.dp_shard = 5}, {}},
-                                         Layout{"dp_shard_2_one_unit", {.dp_shard = 2}, {}, false},
-                                         Layout{"dp_shard_2_kept", {.dp_shard = 2}, keep},
-                                         Layout{"dp_shard_2_prefetch_2", {.dp_shard = 2}, far},
-                                         Layout{"dp_shard_3_no_prefetch", {.dp_shard = 3}, none},
-                                         Layout{"hybrid_2_2", {.dp_shard = 2, .dp_replicate = 2}, {}},
-                                         Layout{"hybrid_kept", {.dp_shard = 2, .dp_replicate = 2}, keep}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , EveryLayout,
+    testing::Values(
+        Layout{"one_rank", {}, {}}, Layout{"dp_replicate_2", {.dp_replicate = 2}, {}},
+        Layout{"dp_replicate_3", {.dp_replicate = 3}, {}}, Layout{"dp_replicate_5", {.dp_replicate = 5}, {}},
+        Layout{"dp_shard_2", {.dp_shard = 2}, {}}, Layout{"dp_shard_3", {.dp_shard = 3}, {}},
+        Layout{"dp_shard_5", {.dp_shard = 5}, {}},
+        Layout{"dp_shard_2_one_unit", {.dp_shard = 2}, {}, Units::one},
+        Layout{"dp_shard_3_together", {.dp_shard = 3}, {}, Units::first_two_together},
+        Layout{"dp_shard_2_limited", {.dp_shard = 2}, limited},
+        Layout{"zero_1_over_2", {.dp_shard = 2}, zero_1},
+        Layout{"zero_1_over_3_one_unit", {.dp_shard = 3}, zero_1, Units::one},
+        Layout{"zero_2_over_2", {.dp_shard = 2}, zero_2}, Layout{"zero_2_over_5", {.dp_shard = 5}, zero_2},
+        Layout{"zero_1_hybrid", {.dp_shard = 2, .dp_replicate = 2}, zero_1},
+        Layout{"zero_2_hybrid", {.dp_shard = 2, .dp_replicate = 2}, zero_2},
+        Layout{"recomputed", {}, {}, Units::layers, Again::used_twice_too},
+        Layout{"dp_replicate_2_recomputed", {.dp_replicate = 2}, {}, Units::layers, Again::used_twice_too},
+        Layout{"dp_shard_2_recomputed", {.dp_shard = 2}, {}, Units::layers, Again::used_twice_too},
+        Layout{"zero_1_recomputed", {.dp_shard = 2}, zero_1, Units::layers, Again::used_twice_too},
+        Layout{"hybrid_recomputed",
+               {.dp_shard = 2, .dp_replicate = 2},
+               {},
+               Units::layers,
+               Again::used_twice_too},
+        Layout{"dp_shard_2_kept", {.dp_shard = 2}, keep},
+        Layout{"dp_shard_2_prefetch_2", {.dp_shard = 2}, far},
+        Layout{"dp_shard_3_no_prefetch", {.dp_shard = 3}, none},
+        Layout{"hybrid_2_2", {.dp_shard = 2, .dp_replicate = 2}, {}},
+        Layout{"hybrid_kept", {.dp_shard = 2, .dp_replicate = 2}, keep}),
+    [](const auto& one) { return one.param.name; });
 
 TEST(FullyShard, SettingsChangeNoBit) {
   const Gradients reference = gradients_of({"", {.dp_shard = 2}, none}, 12, 2, 3);
-  for (const ShardOptions& options : {keep, far}) {
-    const Gradients other = gradients_of({"", {.dp_shard = 2}, options}, 12, 2, 3);
+  const auto expect_same = [&](const Layout& layout) {
+    const Gradients other = gradients_of(layout, 12, 2, 3);
     for (std::size_t i = 0; i < reference.size(); ++i) {
       EXPECT_TRUE(at::equal(reference[i].second, other[i].second)) << reference[i].first;
     }
+  };
+  for (const ShardOptions& options : {keep, far, limited, zero_2}) {
+    expect_same({"", {.dp_shard = 2}, options});
   }
+  expect_same({"", {.dp_shard = 2}, none, Units::first_two_together});
+  expect_same({"", {.dp_shard = 2}, none, Units::one});
+  expect_same({"", {.dp_shard = 2}, none, Units::layers, Again::used_once});
+}
+
+TEST(FullyShard, TheOptimizerAloneIsCutUnderZero1) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [&](comm::Communicator& communicator) {
+      Network network(dtype);
+      const at::Tensor before = network.second->weight.detach().to(at::kFloat);
+      const auto handle = fully_shard(network, communicator, zero_1);
+      for (Trainable& trainable : handle->trainables()) {
+        EXPECT_EQ(trainable.value.sizes(),
+                  at::IntArrayRef(trainable.layout.local_shape(communicator.rank())));
+        trainable.value.add_(0.25);
+      }
+      handle->parameters_changed();
+      const at::NoGradGuard no_grad;
+      network.loss(test::samples(0, 3, dtype), 1.0);
+      const at::Tensor expected = (before + 0.25).to(dtype);
+      EXPECT_TRUE(at::equal(network.second->weight, expected)) << network.second->weight;  // stays whole
+    });
+  }
+}
+
+TEST(FullyShard, RefusesWhatDoesNotFitTogether) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    fully_shard(*network.first, communicator, zero_1);
+    const auto message = [&](auto&& action) -> std::string {
+      try {
+        action();
+      } catch (const RunError& error) {
+        return error.what();
+      }
+      return "nothing";
+    };
+    EXPECT_THAT(message([&] { fully_shard(network, communicator); }),
+                testing::HasSubstr("zero is 3 at the root but 1"));
+    EXPECT_THAT(message([&] { fully_shard(network, communicator, {.zero = 4}); }),
+                testing::HasSubstr("allowed: 1 to 3"));
+    EXPECT_THAT(message([&] { fully_shard_together({}, communicator); }), testing::HasSubstr("no module"));
+    EXPECT_THAT(message([&] { fully_shard_together({&network}, communicator); }),
+                testing::HasSubstr("has units below"));
+    fully_shard_together({network.second.get(), network.third.get()}, communicator, zero_1);
+    const at::Tensor x = at::zeros({1, 7}, at::kDouble);
+    EXPECT_THAT(message([&] { network.second->forward(x); }), testing::HasSubstr("shard the root before"));
+  });
+}
+
+TEST(Recompute, KeepsOnlyTheInputOfAUnit) {
+  Network network(at::kDouble);
+  int forwards = 0;
+  network.second->enter.attach([&](const at::Tensor& x) {
+    ++forwards;
+    return x;
+  });
+  recompute(*network.second, Recomputed::all);
+  EXPECT_THROW(recompute(*network.second, Recomputed::cheap), RunError);
+  const at::Tensor loss = network.loss(test::samples(0, 4, at::kDouble), 0.25);  // an input without gradient
+  loss.backward();
+  EXPECT_EQ(forwards, 1);  // the unit is entered once, its body runs twice
+  const Gradients right = test::reference_gradients(4);
+  std::size_t i = 0;
+  for (const auto& item : network.named_parameters()) {
+    EXPECT_TRUE(at::equal(item.value().grad(), right[i++].second)) << item.key();
+  }
+}
+
+TEST(Recompute, OfAnInputThatNeedsNoGradient) {
+  Network network(at::kDouble);
+  recompute(*network.first, Recomputed::all);
+  network.loss(test::samples(0, 4, at::kDouble), 0.25).backward();
+  Gradients gradients;
+  for (const auto& item : network.named_parameters()) {
+    gradients.emplace_back(item.key(), item.value().grad());
+  }
+  expect_equal(gradients, test::reference_gradients(4));
 }
 
 TEST(FullyShard, OwnsOnlyItsPartAndGathersTheWhole) {
@@ -187,7 +298,9 @@ TEST(FullyShard, AnotherStepSeesChangedValues) {
 void expect_sum_in_float32(const mesh::MeshSizes& sizes) {
   struct Sum : torch::nn::Module, nn::Unit {
     Sum() { weight = register_parameter("weight", at::ones({4}, at::TensorOptions().dtype(at::kBFloat16))); }
-    at::Tensor loss(double gradient) { return leave((enter(weight.detach()), weight).sum() * gradient); }
+    at::Tensor loss(double gradient) {
+      return pass(at::zeros({}), [this, gradient](const at::Tensor&) { return weight.sum() * gradient; });
+    }
     at::Tensor weight;
   };
   comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {

@@ -24,9 +24,8 @@ struct Layer : torch::nn::Module, nn::Unit {
     weight = register_parameter("weight", (values.sin() * 0.3 + shift).to(dtype));
     bias = register_parameter("bias", at::full({out}, 0.1 + shift, at::TensorOptions().dtype(dtype)));
   }
-  Tensor forward(Tensor x) {
-    x = enter(x);
-    return leave(at::tanh(at::addmm(bias, x, weight.t())));
+  Tensor forward(const Tensor& input) {
+    return pass(input, [this](const Tensor& x) { return at::tanh(at::addmm(bias, x, weight.t())); });
   }
   Tensor weight, bias;
 };
@@ -40,10 +39,11 @@ struct Network : torch::nn::Module, nn::Unit {
     scale = register_parameter("scale", at::full({3}, 1.5, at::TensorOptions().dtype(dtype)));
   }
   /// Sum over samples of a loss, times `factor`.
-  Tensor loss(Tensor x, double factor) {
-    x = enter(x);
-    const Tensor y = third->forward(second->forward(first->forward(first->forward(x)))) * scale;
-    return leave(y.square().sum() * factor);
+  Tensor loss(const Tensor& input, double factor) {
+    return pass(input, [this, factor](const Tensor& x) {
+      const Tensor y = third->forward(second->forward(first->forward(first->forward(x)))) * scale;
+      return y.square().sum() * factor;
+    });
   }
   std::vector<std::shared_ptr<Layer>> layers() const { return {first, second, third}; }
   std::shared_ptr<Layer> first, second, third;

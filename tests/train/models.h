@@ -47,7 +47,9 @@ inline std::string write_tokens(const std::filesystem::path& folder, std::int64_
 }
 
 /// A job over those: float64, clipping active at every step.
-inline job::Job tiny_job(const std::filesystem::path& folder, const std::string& variant = "tiny") {
+/// `overrides`: further keys, as on the command line.
+inline job::Job tiny_job(const std::filesystem::path& folder, const std::string& variant = "tiny",
+                         const std::vector<std::string>& overrides = {}) {
   job::Job job;
   job.name = "tiny";
   job.model.path = write_model(folder, variant);
@@ -60,7 +62,7 @@ inline job::Job tiny_job(const std::filesystem::path& folder, const std::string&
   job.train.clip = 0.5;
   job.train.loss_chunk = 7;
   job.run.threads = 1;
-  return job;
+  return job::parse_job(job::resolved_yaml(job), "tiny.yaml", overrides);
 }
 
 }  // namespace ndmesh::test

@@ -14,6 +14,22 @@ struct ParityCase {
   std::int64_t global;
   std::int64_t micro;
   DType dtype = DType::float64;
+  std::vector<std::string> levers = {};  ///< further keys of the job
+};
+
+/// Ways to save memory, alone; those of one list are bitwise the same as none.
+inline const std::vector<std::vector<std::string>> bitwise_levers = {
+    {"recompute.policy=selective"},
+    {"recompute.policy=full"},
+    {"recompute.policy={every: 2}"},
+    {"recompute.policy={budget: 0}"},
+    {"shard.unit=part"},
+    {"shard.unit={blocks: 2}"},
+    {"shard.reshard=false"},
+    {"shard.prefetch=0"},
+    {"shard.prefetch=3"},
+    {"shard.prefetch=3", "shard.gathered_limit=1"},
+    {"shard.zero=2"},
 };
 
 /// Run at every test.
@@ -25,7 +41,45 @@ inline const std::vector<ParityCase> fast_cases = {
     {"qwen3", "dp_shard=2", 12, 2},
     {"tiny", "dp_shard=2", 12, 2, DType::float32},
     {"tiny", "dp_shard=2", 12, 2, DType::bfloat16},
+    {"tied", "dp_shard=2", 12, 2, DType::float64, {"shard.zero=1", "recompute.policy=full"}},
+    {"qwen3",
+     "dp_shard=2,dp_replicate=2",
+     12,
+     1,
+     DType::float64,
+     {"shard.zero=2", "recompute.policy=selective"}},
+    {"tiny", "dp_shard=3", 12, 1, DType::float64, {"shard.unit=part", "recompute.policy=full"}},
 };
+
+/// Every lever, alone and with each other one.
+inline void add_levers(std::vector<ParityCase>& cases, const std::string& variant) {
+  const std::vector<std::vector<std::string>> stages = {{"shard.zero=1"}, {"shard.zero=2"}, {"shard.zero=3"}};
+  const std::vector<std::vector<std::string>> others = {
+      {},
+      {"recompute.policy=selective"},
+      {"recompute.policy=full"},
+      {"recompute.policy={every: 2}"},
+      {"shard.unit=part"},
+      {"shard.unit={blocks: 2}"},
+      {"shard.reshard=false"},
+      {"shard.prefetch=2", "shard.gathered_limit=20000"},
+      {"shard.unit=part", "recompute.policy=full"},
+      {"shard.unit={blocks: 2}", "recompute.policy=selective"},
+      {"shard.reshard=false", "recompute.policy=full"}};
+  for (const auto& stage : stages) {
+    for (const auto& other : others) {
+      std::vector<std::string> levers = stage;
+      levers.insert(levers.end(), other.begin(), other.end());
+      cases.push_back({variant, "dp_shard=2", 12, 1, DType::float64, levers});
+      cases.push_back({variant, "dp_shard=3,dp_replicate=2", 12, 1, DType::float64, levers});
+    }
+  }
+  for (const char* policy :
+       {"recompute.policy=selective", "recompute.policy=full", "recompute.policy={every: 2}"}) {
+    cases.push_back({variant, "dp_replicate=2", 12, 2, DType::float64, {policy}});
+    cases.push_back({variant, "dp_replicate=2", 12, 2, DType::bfloat16, {policy}});
+  }
+}
 
 /// Every strategy on every variant: world sizes 2 to 5, with and without accumulation.
 inline std::vector<ParityCase> full_grid() {
@@ -40,6 +94,7 @@ inline std::vector<ParityCase> full_grid() {
       cases.push_back({variant, mesh, 12, 1, DType::float32});
       cases.push_back({variant, mesh, 12, 1, DType::bfloat16});
     }
+    add_levers(cases, variant);
   }
   return cases;
 }

@@ -17,7 +17,7 @@ using test::ParityCase;
 
 void expect_parity(const ParityCase& one) {
   const ScratchFolder folder;
-  job::Job job = test::tiny_job(folder.path(), one.variant);
+  job::Job job = test::tiny_job(folder.path(), one.variant, one.levers);
   job.batch.global = one.global;
   job.batch.micro = one.micro;
   job.dtype = one.dtype;
@@ -31,8 +31,11 @@ void expect_parity(const ParityCase& one) {
 std::string name_of_case(const testing::TestParamInfo<ParityCase>& info) {
   std::string name = info.param.variant + "_" + info.param.mesh + "_micro_" +
                      std::to_string(info.param.micro) + "_" + std::string(name_of(info.param.dtype));
+  for (const std::string& lever : info.param.levers) {
+    name += "_" + lever;
+  }
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '=' || c == ','; }, '_');
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -58,6 +61,27 @@ TEST(ParityCheck, RunsRepeatBitwise) {
   EXPECT_EQ(once.losses, again.losses);
   for (const auto& [name, gradient] : once.gradients.back()) {
     EXPECT_TRUE(at::equal(gradient, again.gradients.back().at(name))) << name;
+  }
+}
+
+TEST(ParityCheck, LeversThatOnlyMoveOrRepeatWorkChangeNoBit) {
+  const ScratchFolder folder;
+  const auto trajectory = [&](const std::vector<std::string>& levers) {
+    job::Job job = test::tiny_job(folder.path(), "qwen3", levers);
+    job.mesh.dp_shard = 2;
+    job.train.steps = 3;
+    job.dtype = DType::float32;
+    return record_trajectory(job);
+  };
+  const Trajectory plain = trajectory({});
+  for (const auto& levers : test::bitwise_levers) {
+    const Trajectory run = trajectory(levers);
+    EXPECT_EQ(run.losses, plain.losses) << levers.front();
+    for (std::size_t step = 0; step < plain.gradients.size(); ++step) {
+      for (const auto& [name, gradient] : plain.gradients[step]) {
+        EXPECT_TRUE(at::equal(gradient, run.gradients[step].at(name))) << levers.front() << ", " << name;
+      }
+    }
   }
 }
 

@@ -123,6 +123,8 @@ class Builder : public YAML::EventHandler {
 
 }  // namespace
 
+YamlNode::YamlNode() = default;
+
 std::string YamlNode::shown_value() const {
   switch (kind) {
     case Kind::null:

@@ -8,6 +8,8 @@ namespace ndmesh {
 
 /// One node of a YAML document, as far as job and cluster files use YAML: no anchors, aliases or tags.
 struct YamlNode {
+  YamlNode();  // in yaml.cpp: a default here would need `entries` before a node is complete
+
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
   std::string scalar;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "ndmesh/base/file.h"
@@ -23,7 +25,7 @@ Cluster cluster_of(const YamlNode& node, const std::string& source) {
   } catch (const RequestError& error) {
     std::vector<std::string> problems;
     for (const std::string& problem : error.problems())
-      problems.push_back(source + (problem.starts_with("is ") ? " " : ": ") + problem);
+      problems.push_back(fmt::format("{}{}{}", source, problem.starts_with("is ") ? " " : ": ", problem));
     throw RequestError(problems);
   }
 }

@@ -63,12 +63,8 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
-    refuse_key("shard.zero", job_.shard.zero == 1 || job_.shard.zero == 2, fmt::format("{}", job_.shard.zero),
-               "0, 3");
     refuse_key("shard.offload", job_.shard.offload != Offload::none, value_of("shard.offload"), "none");
     refuse_key("pipeline.chunks", job_.pipeline.chunks > 1, value_of("pipeline.chunks"), "1");
-    refuse_key("recompute.policy", job_.recompute.policy != Recompute::Policy::none,
-               value_of("recompute.policy"), "none");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
     refuse_key("precision.bf16_states", job_.precision.bf16_states, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");

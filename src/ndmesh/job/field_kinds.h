@@ -153,7 +153,7 @@ inline Field neutral(std::string key, const std::string& value, std::string help
           value,
           std::move(help),
           [value](const Job&) { return value; },
-          [only, planned](Job&, const YamlNode& node) { chosen(node, only, planned); }};
+          [only, planned = std::move(planned)](Job&, const YamlNode& node) { chosen(node, only, planned); }};
 }
 
 }  // namespace ndmesh::job

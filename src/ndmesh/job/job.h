@@ -37,9 +37,10 @@ struct BatchSection {
 enum class Offload { none, optimizer, all };
 struct ShardSection {
   std::int64_t zero = 3;
-  std::string unit = "block";
+  std::int64_t unit_blocks = 1;  ///< shard.unit: blocks gathered at a time; 0: a part of one
   bool reshard = true;
   std::int64_t prefetch = 1;
+  std::int64_t gathered_limit = 0;  ///< bytes; 0: none
   Offload offload = Offload::none;
 };
 enum class OptimizerName { adamw, sgd, muon };

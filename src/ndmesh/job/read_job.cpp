@@ -120,7 +120,7 @@ class Reader {
       return;
     }
     for (const auto& [key, value] : section.entries) {
-      read_key(name + "." + key, value);
+      read_key(fmt::format("{}.{}", name, key), value);
     }
   }
 
@@ -156,7 +156,7 @@ class Reader {
     } catch (const RequestError& error) {
       for (const std::string& problem : error.problems()) {
         const bool names_key = problem.starts_with(key);
-        problems_.add(place(value) + (names_key ? problem : key + " " + problem));
+        problems_.add(fmt::format("{}{}{}", place(value), names_key ? "" : key + " ", problem));
       }
     }
     note(key);

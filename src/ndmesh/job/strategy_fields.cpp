@@ -43,19 +43,47 @@ Field recompute_field() {
       [](Job& job, const YamlNode& node) { job.recompute = recompute_of(node); }};
 }
 
+constexpr const char* units = "part, block, {blocks: n}";
+
+std::int64_t unit_of(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::map) {
+    static const Choices<std::int64_t> choices = {{"part", 0}, {"block", 1}};
+    return chosen(node, choices, {}, units);
+  }
+  if (node.entries.size() == 1 && node.entries.front().first == "blocks") {
+    return integer_of(node.entries.front().second, block_counts);
+  }
+  refuse(node, units);
+}
+
+std::string unit_name(std::int64_t blocks) {
+  return blocks == 0 ? "part" : blocks == 1 ? "block" : fmt::format("{{blocks: {}}}", blocks);
+}
+
+Field unit_field() {
+  return {"shard.unit",
+          "one of",
+          units,
+          "What is gathered at a time: attention or feed-forward of a block, a block, or several",
+          [](const Job& job) { return unit_name(job.shard.unit_blocks); },
+          [](Job& job, const YamlNode& node) { job.shard.unit_blocks = unit_of(node); }};
+}
+
 std::vector<Field> sharding() {
   return {
       choice<std::int64_t>(
           "shard.zero", {{"0", 0}, {"1", 1}, {"2", 2}, {"3", 3}},
           "What dp_shard cuts: 0 nothing; 1 optimizer state; 2 gradients too; 3 parameters too",
           at(&Job::shard, &ShardSection::zero)),
-      named("shard.unit", {"block"}, "What is gathered at a time", at(&Job::shard, &ShardSection::unit),
-            {"part"}),
+      unit_field(),
       boolean("shard.reshard",
               "Give gathered parameters back after forward and gather them again for backward",
               at(&Job::shard, &ShardSection::reshard)),
       integer("shard.prefetch", {0, 1024}, "Units gathered ahead of the one that computes",
               at(&Job::shard, &ShardSection::prefetch)),
+      integer("shard.gathered_limit", byte_counts,
+              "Bytes of gathered parameters beyond which no unit is gathered ahead; 0: no limit",
+              at(&Job::shard, &ShardSection::gathered_limit)),
       choice<Offload>(
           "shard.offload", choices_of({Offload::none, Offload::optimizer, Offload::all}),
           "What lives in host memory: optimizer state and its update, or parameters and gradients too",

@@ -34,10 +34,11 @@ std::string tp_fixes(const RuleInput& in) {
   if (legal.empty()) return "no size is legal";
   const std::string text = fmt::format("legal are {}", fmt::join(legal, ", "));
   if (in.mesh.world() > max_world) return text;
-  for (auto tp = legal.rbegin(); tp != legal.rend(); ++tp) {
-    const std::int64_t pp = in.mesh.pp * (in.mesh.tp / *tp);
-    if (in.mesh.tp % *tp == 0 && pp <= in.layers) {
-      return fmt::format("{}; on the same ranks mesh.tp_size {} with mesh.pp_size {}", text, *tp, pp);
+  const std::vector<std::int64_t> largest_first(legal.rbegin(), legal.rend());
+  for (const std::int64_t tp : largest_first) {
+    const std::int64_t pp = in.mesh.pp * (in.mesh.tp / tp);
+    if (in.mesh.tp % tp == 0 && pp <= in.layers) {
+      return fmt::format("{}; on the same ranks mesh.tp_size {} with mesh.pp_size {}", text, tp, pp);
     }
   }
   return text;

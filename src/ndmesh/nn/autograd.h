@@ -29,12 +29,30 @@ class Needs {
 /// is false.
 using Backward = std::function<Tensors(const Tensors& saved, const Tensors& grads, const Needs& needs)>;
 
+/// Outputs of an operator again, from what it saved: bitwise as they were.
+using Again = std::function<Tensors(const Tensors& saved)>;
+
+/// While it lives, outputs of operators that can be made again cheaply (norms, activations) are not kept for the
+/// operators that read them: the first backward that needs one makes it again, from what its maker saved anyway,
+/// and it goes with the last that does. Of this thread; scopes nest. Costs nothing where nothing is saved.
+class KeepLess {
+ public:
+  KeepLess();
+  ~KeepLess();
+  KeepLess(const KeepLess&) = delete;
+  KeepLess& operator=(const KeepLess&) = delete;
+
+ private:
+  bool before_;
+};
+
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
 /// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that
 /// runs the backward pass, with the tensors of `saved` as they were (a change in place in between throws). With
-/// gradients off, or when no input needs one, nothing happens and nothing is saved. The one place where ndmesh makes
-/// autograd nodes of operators.
+/// gradients off, or when no input needs one, nothing happens and nothing is saved. `again` is for KeepLess; empty where
+/// making the outputs again would cost about as much as they did. The one place where ndmesh makes autograd nodes of
+/// operators.
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
-            Backward backward);
+            Backward backward, Again again = {});
 
 }  // namespace ndmesh::nn

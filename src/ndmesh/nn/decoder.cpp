@@ -16,12 +16,13 @@ Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType d
   mlp = register_module("mlp", std::make_shared<Mlp>(spec, dtype));
 }
 
-at::Tensor Block::forward(at::Tensor x_BSH, const RotaryTable::Tables& rope, KvCache* cache) {
-  x_BSH = enter(x_BSH);
-  const RmsNorm& norm = *post_attention_layernorm;
-  const auto [sum, normed] = add_rms_norm(
-      x_BSH, self_attn->forward(input_layernorm->forward(x_BSH), rope, cache, layer), norm.weight, norm.eps);
-  return leave(sum + mlp->forward(normed));
+at::Tensor Block::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache) {
+  return pass(x_BSH, [this, rope, cache](const at::Tensor& x) {
+    const RmsNorm& norm = *post_attention_layernorm;
+    const auto [sum, normed] = add_rms_norm(
+        x, self_attn->forward(input_layernorm->forward(x), rope, cache, layer), norm.weight, norm.eps);
+    return sum + mlp->forward(normed);
+  });
 }
 
 Trunk::Trunk(const model::ModelSpec& spec, at::ScalarType dtype) {
@@ -66,16 +67,17 @@ at::Tensor Decoder::hidden_states(const at::Tensor& ids_BS, KvCache* cache) {
 
 at::Tensor Decoder::loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale,
                          std::int64_t loss_chunk) {
-  const at::Tensor ids = enter(ids_BS);
-  const at::Tensor x_BSH = hidden_states(ids, nullptr);
-  return leave(head_loss(x_BSH, head_weight(), targets_BS, scale, loss_chunk));
+  return pass(ids_BS, [this, targets_BS, scale, loss_chunk](const at::Tensor& ids) {
+    const at::Tensor x_BSH = hidden_states(ids, nullptr);
+    return head_loss(x_BSH, head_weight(), targets_BS, scale, loss_chunk);
+  });
 }
 
 at::Tensor Decoder::logits(const at::Tensor& ids_BS, KvCache* cache) {
   const c10::AutoGradMode mode(at::GradMode::is_enabled() && cache == nullptr);
-  const at::Tensor ids = enter(ids_BS);
-  const at::Tensor x_BSH = hidden_states(ids, cache);
-  return leave(linear(x_BSH, head_weight(), at::Tensor()));
+  return pass(ids_BS, [this, cache](const at::Tensor& ids) {
+    return linear(hidden_states(ids, cache), head_weight(), at::Tensor());
+  });
 }
 
 }  // namespace ndmesh::nn

@@ -48,7 +48,7 @@ class RotaryTable {
   Tables all_;
 };
 
-struct Attention : torch::nn::Module {
+struct Attention : torch::nn::Module, Unit {
   Attention(const model::ModelSpec& spec, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
                      std::int64_t layer);
@@ -57,9 +57,13 @@ struct Attention : torch::nn::Module {
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
   std::shared_ptr<RmsNorm> q_norm, k_norm;  ///< null unless spec.qk_norm
   std::int64_t head_dim;
+
+ private:
+  at::Tensor attend(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
+                    std::int64_t layer) const;
 };
 
-struct Mlp : torch::nn::Module {
+struct Mlp : torch::nn::Module, Unit {
   Mlp(const model::ModelSpec& spec, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x_BSH);
   Port column_in;  ///< what gate and up read
@@ -69,7 +73,7 @@ struct Mlp : torch::nn::Module {
 
 struct Block : torch::nn::Module, Unit {
   Block(const model::ModelSpec& spec, std::int64_t layer, at::ScalarType dtype);
-  at::Tensor forward(at::Tensor x_BSH, const RotaryTable::Tables& rope, KvCache* cache);
+  at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache);
   std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
   std::shared_ptr<Attention> self_attn;
   std::shared_ptr<Mlp> mlp;

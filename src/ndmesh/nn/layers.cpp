@@ -48,6 +48,12 @@ Attention::Attention(const model::ModelSpec& spec, at::ScalarType dtype) : head_
 
 at::Tensor Attention::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
                               std::int64_t layer) {
+  return pass(x_BSH,
+              [this, rope, cache, layer](const at::Tensor& x) { return attend(x, rope, cache, layer); });
+}
+
+at::Tensor Attention::attend(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
+                             std::int64_t layer) const {
   const at::Tensor x = column_in(x_BSH);
   const auto heads = [&](const at::Tensor& flat) {
     return flat.view({flat.size(0), flat.size(1), -1, head_dim});
@@ -78,8 +84,10 @@ Mlp::Mlp(const model::ModelSpec& spec, at::ScalarType dtype) {
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x_BSH) {
-  const at::Tensor x = column_in(x_BSH);
-  return row_out(down_proj->forward(swiglu(gate_proj->forward(x), up_proj->forward(x))));
+  return pass(x_BSH, [this](const at::Tensor& x_in) {
+    const at::Tensor x = column_in(x_in);
+    return row_out(down_proj->forward(swiglu(gate_proj->forward(x), up_proj->forward(x))));
+  });
 }
 
 }  // namespace ndmesh::nn

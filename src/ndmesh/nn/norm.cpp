@@ -24,15 +24,20 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     result = kernels_for(x).rms_norm(x, {}, weight, eps);
   }
   Tensors out = {result.normed};
-  attach("rms_norm", {x, weight}, out, {x, weight, result.rstd},
-         [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
-           if (!grads[0].defined()) {
-             return Tensors(2);
-           }
-           const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
-               {saved[0], saved[1], saved[2], grads[0], {}}, needs(0), needs(1));
-           return {gradients.dx, gradients.dweight};
-         });
+  attach(
+      "rms_norm", {x, weight}, out, {x, weight, result.rstd},
+      [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+        if (!grads[0].defined()) {
+          return Tensors(2);
+        }
+        const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
+            {saved[0], saved[1], saved[2], grads[0], {}}, needs(0), needs(1));
+        return {gradients.dx, gradients.dweight};
+      },
+      [eps](const Tensors& saved) -> Tensors {
+        const WithoutAutograd plain;
+        return {kernels_for(saved[0]).rms_norm(saved[0], {}, saved[1], eps).normed};
+      });
   return out[0];
 }
 
@@ -47,16 +52,21 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
     result = kernels_for(x).rms_norm(x, y, weight, eps);
   }
   Tensors out = {result.sum, result.normed};
-  attach("add_rms_norm", {x, y, weight}, out, {result.sum, weight, result.rstd},
-         [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
-           const auto& [dsum, dnormed] = std::tie(grads[0], grads[1]);
-           if (!dnormed.defined()) {
-             return {dsum, dsum, {}};
-           }
-           const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
-               {saved[0], saved[1], saved[2], dnormed, dsum}, needs(0) || needs(1), needs(2));
-           return {gradients.dx, gradients.dx, gradients.dweight};
-         });
+  attach(
+      "add_rms_norm", {x, y, weight}, out, {result.sum, weight, result.rstd},
+      [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+        const auto& [dsum, dnormed] = std::tie(grads[0], grads[1]);
+        if (!dnormed.defined()) {
+          return {dsum, dsum, {}};
+        }
+        const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
+            {saved[0], saved[1], saved[2], dnormed, dsum}, needs(0) || needs(1), needs(2));
+        return {gradients.dx, gradients.dx, gradients.dweight};
+      },
+      [eps](const Tensors& saved) -> Tensors {
+        const WithoutAutograd plain;
+        return {saved[0], kernels_for(saved[0]).rms_norm(saved[0], {}, saved[1], eps).normed};
+      });
   return {out[0], out[1]};
 }
 

@@ -14,14 +14,19 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
     const WithoutAutograd plain;
     out = {kernels_for(gate).swiglu(gate, up)};
   }
-  attach("swiglu", {gate, up}, out, {gate, up},
-         [](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
-           if (!grads[0].defined()) {
-             return Tensors(2);
-           }
-           const auto [dgate, dup] = kernels_for(saved[0]).swiglu_backward(saved[0], saved[1], grads[0]);
-           return {dgate, dup};
-         });
+  attach(
+      "swiglu", {gate, up}, out, {gate, up},
+      [](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
+        if (!grads[0].defined()) {
+          return Tensors(2);
+        }
+        const auto [dgate, dup] = kernels_for(saved[0]).swiglu_backward(saved[0], saved[1], grads[0]);
+        return {dgate, dup};
+      },
+      [](const Tensors& saved) -> Tensors {
+        const WithoutAutograd plain;
+        return {kernels_for(saved[0]).swiglu(saved[0], saved[1])};
+      });
   return out[0];
 }
 

@@ -60,14 +60,22 @@ FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {
   return plan;
 }
 
-Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype) {
+std::vector<at::Tensor> views_of(const at::Tensor& flat,
+                                 const std::vector<std::vector<std::int64_t>>& shapes) {
   const FlatPlan plan = plan_flat(shapes);
-  Flat flat{at::empty({plan.elements}, at::TensorOptions().dtype(dtype)), {}};
+  std::vector<at::Tensor> views;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const std::int64_t elements = c10::multiply_integers(shapes[i]);
-    flat.views.push_back(flat.whole.narrow(0, plan.offsets[i], elements).view(shapes[i]));
+    views.push_back(flat.narrow(0, plan.offsets[i], elements).view(shapes[i]));
   }
-  return flat;
+  return views;
+}
+
+Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype) {
+  const FlatPlan plan = plan_flat(shapes);
+  at::Tensor whole = at::empty({plan.elements}, at::TensorOptions().dtype(dtype));
+  std::vector<at::Tensor> views = views_of(whole, shapes);
+  return {std::move(whole), std::move(views)};
 }
 
 }  // namespace ndmesh::parallel

@@ -24,6 +24,10 @@ struct FlatPlan {
 };
 FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes);
 
+/// Views of the given shapes into a flat tensor that plan_flat has planned.
+std::vector<at::Tensor> views_of(const at::Tensor& flat,
+                                 const std::vector<std::vector<std::int64_t>>& shapes);
+
 /// One uninitialised flat tensor, and views of the given shapes into it.
 struct Flat {
   at::Tensor whole;

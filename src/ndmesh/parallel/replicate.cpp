@@ -10,6 +10,7 @@
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
+#include "ndmesh/nn/ports.h"
 #include "ndmesh/parallel/parameters.h"
 
 namespace ndmesh::parallel {
@@ -48,10 +49,12 @@ class Replicated final : public DataParallel {
   at::Tensor gather_gradient(const Trainable& trainable) override { return trainable.gradient; }
 
  private:
+  void watch_units(const torch::nn::Module& module);
   void give_memory(const mesh::Mesh& mesh);
   void make_buckets(std::int64_t bucket_bytes);
   void watch(std::size_t parameter, std::size_t bucket);
   void start(Bucket& bucket);
+  bool gradients_come_once() const;
 
   comm::Group* group_;                      ///< null for one rank
   std::vector<NamedParameter> parameters_;  ///< as the module reads them
@@ -60,6 +63,8 @@ class Replicated final : public DataParallel {
   at::Tensor values_;     ///< flat storage behind trainables: compute_ itself unless that is bfloat16
   at::Tensor gradients_;  ///< flat, in reverse order of registration
   std::vector<Bucket> buckets_;
+  std::vector<const nn::Unit*> units_;
+  std::vector<std::int64_t> passes_before_;  ///< of units_, when the micro-batch began
   bool last_ = false;
 };
 
@@ -76,6 +81,7 @@ Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicat
     : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
       parameters_(distinct_parameters(module)) {
   const at::NoGradGuard no_grad;
+  watch_units(module);
   give_memory(communicator.mesh());
   make_buckets(options.bucket_bytes);
 }
@@ -84,6 +90,18 @@ Replicated::~Replicated() {
   for (NamedParameter& p : parameters_) {  // the hooks point at this object
     p.tensor.mutable_grad().reset();
     torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, nullptr);
+  }
+}
+
+void Replicated::watch_units(const torch::nn::Module& module) {
+  const auto add = [this](const torch::nn::Module& part) {
+    if (const auto* unit = dynamic_cast<const nn::Unit*>(&part)) {
+      units_.push_back(unit);
+    }
+  };
+  add(module);
+  for (const auto& part : module.modules(/*include_self=*/false)) {
+    add(*part);
   }
 }
 
@@ -159,7 +177,7 @@ void Replicated::watch(std::size_t parameter, std::size_t bucket) {
   }
   auto hook = std::make_unique<AfterAccumulation>([this, bucket] {
     Bucket& b = buckets_[bucket];
-    if (last_ && --b.waiting == 0) {
+    if (last_ && --b.waiting == 0 && gradients_come_once()) {
       start(b);
     }
   });
@@ -170,8 +188,23 @@ void Replicated::start(Bucket& bucket) {
   bucket.reduction = group_->start_all_reduce({bucket.gradients}, comm::Reduction::sum, bucket.label);
 }
 
+/// Not where a unit whose body runs again in backward was used several times: each run brings its own gradients, so
+/// that buckets wait for the end.
+bool Replicated::gradients_come_once() const {
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (units_[i]->around && units_[i]->passes() > passes_before_[i] + 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Replicated::begin_micro_batch(bool last) {
   last_ = last;
+  passes_before_.clear();
+  for (const nn::Unit* unit : units_) {
+    passes_before_.push_back(unit->passes());
+  }
   for (Bucket& bucket : buckets_) {
     bucket.waiting = bucket.parameters;
   }

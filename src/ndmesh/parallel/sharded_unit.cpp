@@ -59,32 +59,64 @@ Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator)
+ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator,
+                         std::int64_t zero)
     : parameters_(std::move(parameters)),
       shard_(communicator.group(mesh::shard_axes)),
       replicas_(communicator.mesh().size(mesh::Axis::dp_replicate) > 1
                     ? &communicator.group({mesh::Axis::dp_replicate})
-                    : nullptr) {
+                    : nullptr),
+      zero_(zero) {
   const at::NoGradGuard no_grad;
-  const at::ScalarType compute = parameters_.front().tensor.scalar_type();
-  const Shapes full = full_shapes(parameters_);
-  const Shapes owned = owned_shapes(full, shard_);
-  {
+  const FlatPlan plan = plan_flat(full_shapes(parameters_));
+  full_ = nn::unmaterialised({plan.elements}, parameters_.front().tensor.scalar_type()).detach();
+  if (zero_ < 3) {
     const MemoryScope scope(MemoryCategory::parameters);
-    values_ = make_flat(owned, nn::wide_dtype(compute));
+    nn::take_memory(full_);
   }
-  {
-    const MemoryScope scope(MemoryCategory::gradients);
-    gradients_ = make_flat(owned, nn::wide_dtype(compute));
-  }
+  make_values();
+  make_gradients();
   send_values_of_first_rank(communicator);
-  const FlatPlan plan = plan_flat(full);
-  full_ = nn::unmaterialised({plan.elements}, compute).detach();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     nn::place(parameters_[i].tensor, full_, plan.offsets[i]);
   }
-  state_ = State::here;
-  free_gathered();
+  if (zero_ == 3) {
+    state_ = State::here;
+    free_gathered();
+  }
+}
+
+/// Values that the optimizer changes: a flat storage of their own, unless they are rows of what compute reads.
+void ShardedUnit::make_values() {
+  const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
+  const Shapes full = full_shapes(parameters_);
+  if (zero_ == 3 || wide != full_.scalar_type()) {
+    const MemoryScope scope(zero_ == 3 ? MemoryCategory::parameters : MemoryCategory::master_weights);
+    values_ = make_flat(owned_shapes(full, shard_), wide);
+  } else {
+    values_.views = owned_rows(views_of(full_, full));
+  }
+}
+
+void ShardedUnit::make_gradients() {
+  const MemoryScope scope(MemoryCategory::gradients);
+  const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
+  if (zero_ == 1) {
+    whole_gradients_ = make_flat(full_shapes(parameters_), wide);
+    whole_gradients_.whole.zero_();
+    gradients_.views = owned_rows(whole_gradients_.views);
+  } else {
+    gradients_ = make_flat(owned_shapes(full_shapes(parameters_), shard_), wide);
+  }
+}
+
+std::vector<at::Tensor> ShardedUnit::owned_rows(const std::vector<at::Tensor>& full) const {
+  std::vector<at::Tensor> owned;
+  for (const at::Tensor& tensor : full) {
+    const layout::Range rows = layout::split(tensor.size(0), shard_.size(), shard_.rank());
+    owned.push_back(tensor.narrow(0, rows.start, rows.size));
+  }
+  return owned;
 }
 
 ShardedUnit::~ShardedUnit() {
@@ -104,8 +136,7 @@ void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {
     const at::Tensor full = parameters_[i].tensor.detach();
     if (nn::has_memory(full)) {
       everyone.broadcast({full}, 0, "initial " + parameters_[i].name);
-      const layout::Range rows = layout::split(full.size(0), shard_.size(), shard_.rank());
-      values_.views[i].copy_(full.narrow(0, rows.start, rows.size));
+      values_.views[i].copy_(owned_rows({full})[0]);
     }
   }
 }
@@ -123,8 +154,10 @@ void ShardedUnit::start_gather() {
     return;
   }
   settle();
-  const MemoryScope scope(MemoryCategory::gathered);
-  nn::take_memory(full_);
+  if (zero_ == 3) {
+    const MemoryScope scope(MemoryCategory::gathered);
+    nn::take_memory(full_);
+  }
   gather_ = shard_.start_all_gather(full_views(), values_.views, label_ + " parameters");
   state_ = State::coming;
 }
@@ -142,11 +175,23 @@ void ShardedUnit::free_gathered() {
     return;
   }
   finish_gather();
+  if (zero_ < 3) {
+    return;
+  }
   nn::drop_memory(full_,
                   fmt::format("{}: its parameters are sharded and not gathered now; they can be read only "
                               "between enter and leave of the unit, and in its backward",
                               label_));
   state_ = State::away;
+}
+
+void ShardedUnit::values_changed() {
+  free_gathered();
+  state_ = State::away;
+}
+
+std::int64_t ShardedUnit::gathered_bytes() const {
+  return zero_ == 3 ? static_cast<std::int64_t>(full_.storage().nbytes()) : 0;
 }
 
 void ShardedUnit::settle() {
@@ -173,10 +218,12 @@ void ShardedUnit::connect() {
 }
 
 at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
+  ++uses_;
   std::vector<at::Tensor> outputs = {y.detach()};
   nn::attach("regather", {y}, outputs, {},
              [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
                if (const auto alive = unit.lock()) {
+                 --alive->uses_;
                  alive->events_.before_backward(*alive);
                }
                return gradients;
@@ -186,6 +233,7 @@ at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
 
 void ShardedUnit::disconnect() {
   connected_ = false;
+  uses_ = 0;
   for (NamedParameter& p : parameters_) {
     if (p.tensor.grad_fn()) {
       torch::autograd::impl::set_gradient_edge(p.tensor, {});
@@ -202,15 +250,46 @@ void ShardedUnit::complete(std::vector<at::Tensor>& gradients) const {
   }
 }
 
-void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients) {
+void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients, bool last) {
   complete(gradients);
-  reduce_ = shard_.start_reduce_scatter(gradients_.views, std::move(gradients), has_gradients_,
-                                        label_ + " gradients");
+  if (zero_ > 1) {
+    reduce_ = shard_.start_reduce_scatter(gradients_.views, std::move(gradients), has_gradients_,
+                                          label_ + " gradients");
+  } else {
+    add_up(gradients);
+    gradients.clear();
+    if (last) {
+      start_whole_reduce();
+    }
+  }
   has_gradients_ = true;
 }
 
+void ShardedUnit::add_up(const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    whole_gradients_.views[i].add_(gradients[i]);
+  }
+}
+
+/// Into this rank's own rows of the whole gradients.
+void ShardedUnit::start_whole_reduce() {
+  reduce_ = shard_.start_reduce_scatter(gradients_.views, whole_gradients_.views, /*accumulate=*/false,
+                                        label_ + " gradients");
+  reduced_ = true;
+}
+
+void ShardedUnit::reduce_rest() {
+  if (zero_ == 1 && has_gradients_ && !reduced_) {
+    start_whole_reduce();
+    finish_reduce();
+  }
+}
+
 void ShardedUnit::finish_reduce() {
-  reduce_.release();
+  if (reduce_.started()) {
+    reduce_.release();
+  }
 }
 
 void ShardedUnit::start_replica_reduce() {
@@ -218,19 +297,23 @@ void ShardedUnit::start_replica_reduce() {
     return;
   }
   summed_over_replicas_ = true;
-  if (!has_gradients_) {
+  if (!has_gradients_ && zero_ > 1) {
     gradients_.whole.zero_();
     has_gradients_ = true;
   }
   if (replicas_ != nullptr) {
-    replica_reduce_ =
-        replicas_->start_all_reduce({gradients_.whole}, comm::Reduction::sum, label_ + " gradients");
+    const auto owned = zero_ > 1 ? std::vector<at::Tensor>{gradients_.whole} : gradients_.views;
+    replica_reduce_ = replicas_->start_all_reduce(owned, comm::Reduction::sum, label_ + " gradients");
   }
 }
 
 void ShardedUnit::forget_gradients() {
   has_gradients_ = false;
+  reduced_ = false;
   summed_over_replicas_ = false;
+  if (zero_ == 1) {
+    whole_gradients_.whole.zero_();
+  }
 }
 
 void ShardedUnit::finish_replica_reduce() {

@@ -9,8 +9,10 @@
 
 namespace ndmesh::parallel {
 
-/// The parameters of one unit of full sharding: the parts this rank owns, and the full ones while they are
-/// gathered. Collectives are started and finished here, when fully_shard.cpp says so. One rank's thread.
+/// The parameters of one unit of sharding: the parts this rank owns, and the full ones: while they are gathered, or,
+/// where only gradients or optimizer state are cut, always. Then owned values are rows of the full ones (unless those
+/// are bfloat16), and where gradients are not cut, owned gradients are rows of full ones. Collectives are started and
+/// finished here, when ShardedModule says so. One rank's thread.
 class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  public:
   /// What happens in backward, told to whoever coordinates the units.
@@ -19,9 +21,11 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
     std::function<void(ShardedUnit&, std::vector<at::Tensor> gradients)> gradients_ready;
   };
 
-  ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator);
+  /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too.
+  ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator, std::int64_t zero);
   ~ShardedUnit();
 
+  std::int64_t zero() const { return zero_; }
   void set_label(std::string label) { label_ = std::move(label); }
   void set_events(Events events) { events_ = std::move(events); }
 
@@ -30,9 +34,14 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   const at::Tensor& gradient(std::size_t i) const { return gradients_.views[i]; }
 
   // ---- full parameters
-  void start_gather();   ///< no-op unless they are away
+  void start_gather();   ///< no-op unless they are away, or old
   void finish_gather();  ///< they can be read afterwards
-  void free_gathered();
+  void free_gathered();  ///< no-op unless parameters are cut
+  /// Owned values have changed: what was gathered is old.
+  void values_changed();
+  /// Bytes that gathering takes, and whether they are taken now; 0 unless parameters are cut.
+  std::int64_t gathered_bytes() const;
+  bool is_gathered() const { return state_ != State::away; }
   /// No peer reads this rank's values any more: they may be changed.
   void settle();
 
@@ -46,8 +55,14 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void disconnect();
 
   // ---- gradients
-  void start_reduce(std::vector<at::Tensor> gradients);
+  /// Takes in gradients. Whole gradients are reduced with the `last` ones of a step.
+  void start_reduce(std::vector<at::Tensor> gradients, bool last);
+  /// Whether backward still has to come to a use of the unit. Its node collects the gradients of all uses, unless the
+  /// body runs again in backward: then it receives those of each use apart.
+  bool has_uses_to_come() const { return uses_ > 0; }
   void finish_reduce();
+  /// Of a unit that took no part in the last micro-batch: what earlier ones left. No-op for others.
+  void reduce_rest();
   /// Sums the owned gradients over dp_replicate; gradients that never came are zero. Only the first call of a
   /// step counts.
   void start_replica_reduce();
@@ -58,8 +73,14 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  private:
   enum class State { away, coming, here };
 
+  void make_values();
+  void make_gradients();
   void send_values_of_first_rank(comm::Communicator& communicator);
   std::vector<at::Tensor> full_views() const;
+  /// Of each full tensor, the rows that this rank owns.
+  std::vector<at::Tensor> owned_rows(const std::vector<at::Tensor>& full) const;
+  void add_up(const std::vector<at::Tensor>& gradients);
+  void start_whole_reduce();
   void complete(std::vector<at::Tensor>& gradients) const;
 
   std::string label_ = "unit";
@@ -67,12 +88,16 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   std::vector<NamedParameter> parameters_;
   comm::Group& shard_;
   comm::Group* replicas_;  ///< null without dp_replicate
-  Flat values_;            ///< owned parts, wide dtype
+  std::int64_t zero_;
+  Flat values_;  ///< owned parts, wide dtype; `whole` is undefined where they are rows of full_
   Flat gradients_;
-  at::Tensor full_;  ///< flat storage of the full parameters; memory comes and goes
+  Flat whole_gradients_;  ///< zero 1: of all rows; gradients_ are rows of it
+  at::Tensor full_;       ///< flat storage of the full parameters; memory comes and goes
   State state_ = State::away;
+  std::int64_t uses_ = 0;   ///< forwards whose backward has not begun
   bool connected_ = false;  ///< to a node that has not received gradients yet
   bool has_gradients_ = false;
+  bool reduced_ = false;  ///< zero 1: whole gradients, in this step
   bool summed_over_replicas_ = false;
   comm::Work gather_, reduce_, replica_reduce_;
 };

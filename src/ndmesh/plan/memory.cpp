@@ -1,8 +1,10 @@
 #include "ndmesh/plan/memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ndmesh/plan/memory/training_memory.h"
+#include "ndmesh/plan/time/recompute_time.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -11,7 +13,9 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   Problem problem;
   problem.model = model;
   problem.profile = profile("ndmesh");
-  problem.profile.memory.gathered_blocks = 1 + job.shard.prefetch;
+  problem.profile.memory.unit_blocks = job.shard.unit_blocks;
+  problem.profile.memory.gathered_units = 1 + job.shard.prefetch;
+  problem.profile.memory.gathered_limit = job.shard.gathered_limit;
   problem.seq_len = job.batch.seq_len;
   problem.global_batch = job.batch.global;
   problem.precision.compute = job.dtype;
@@ -27,6 +31,7 @@ Candidate candidate_of(const job::Job& job) {
   candidate.micro = job.batch.micro;
   candidate.zero = job.shard.zero;
   candidate.reshard = job.shard.reshard;
+  candidate.recompute = job.recompute;
   return candidate;
 }
 
@@ -41,6 +46,21 @@ std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::Model
     budgets.push_back({rank, memory.budget_of(candidate, rank).peaks});
   }
   return budgets;
+}
+
+std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec& model) {
+  using Policy = job::Recompute::Policy;
+  std::vector<bool> again(static_cast<std::size_t>(model.layers), job.recompute.policy == Policy::full);
+  if (job.recompute.policy == Policy::every) {
+    for (std::int64_t layer = 0; layer < model.layers; layer += job.recompute.layers) {
+      again[static_cast<std::size_t>(layer)] = true;
+    }
+  }
+  if (job.recompute.policy == Policy::budget) {
+    const double share = recomputed_shares(problem_of(job, model), candidate_of(job)).front();
+    std::fill_n(again.begin(), std::llround(share * static_cast<double>(model.layers)), true);
+  }
+  return again;
 }
 
 const MemoryBudget& worst(const std::vector<MemoryBudget>& budgets) {

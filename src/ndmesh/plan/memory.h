@@ -19,6 +19,10 @@ struct MemoryBudget {
 /// `job` and `model` have passed job::check_trainable.
 std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::ModelSpec& model);
 
+/// By layer, whether its forward runs again in backward, under recompute.policy full, every and budget: for a budget as
+/// many of the first blocks as MemoryModel finds it takes. `job` has pp_size 1.
+std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec& model);
+
 /// The budget with the largest total; the first of equals. `budgets` is not empty.
 const MemoryBudget& worst(const std::vector<MemoryBudget>& budgets);
 

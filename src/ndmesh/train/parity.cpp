@@ -67,6 +67,14 @@ MeshParity judge_by_ratio(const std::string& mesh, const Trajectory& reference, 
   return result;
 }
 
+/// One rank without any lever that saves memory.
+job::Job reference_of(const job::Job& job) {
+  job::Job reference = on_mesh(job, {});
+  reference.shard = {};
+  reference.recompute = {};
+  return reference;
+}
+
 }  // namespace
 
 Tolerance tolerance_of(DType dtype) {
@@ -171,10 +179,10 @@ std::vector<MeshParity> check_parity(const job::Job& job, const std::vector<mesh
     return record_trajectory(one);
   };
   const bool by_ratio = job.dtype == DType::bfloat16;
-  const Trajectory single = run(on_mesh(job, {}), "mesh 1: reference");
+  const Trajectory single = run(reference_of(job), "mesh 1: reference");
   Trajectory wide;
   if (by_ratio) {
-    job::Job float32_job = on_mesh(job, {});
+    job::Job float32_job = reference_of(job);
     float32_job.dtype = DType::float32;
     wide = run(float32_job, "mesh 1 in float32: reference");
   }

@@ -55,7 +55,7 @@ struct MeshParity {
   bool held = false;
 };
 
-/// Runs the same steps on one rank and on every mesh, and compares each with the one-rank run by
+/// Runs the same steps on one rank without recompute, and on every mesh as the job says, and compares each with the one-rank run by
 /// tolerance_of(dtype); in bfloat16 with a float32 one-rank run, against the one-rank bfloat16 run's
 /// distance. RequestError, before anything runs, for a mesh on which the job cannot run. `said` is told what
 /// runs.

@@ -14,7 +14,7 @@ BlockActivations block(const Problem& problem, const MicroBatch& micro, Selectiv
   const std::vector<SavedTensor> saved = saved_by_block(problem, micro, moe);
   return {.kept = total(saved, selective),
           .whole = total(saved),
-          .backward = backward_bytes(problem, micro, moe)};
+          .backward = backward_bytes(problem, micro, moe) + made_again_bytes(saved, selective)};
 }
 
 std::int64_t in_flight_bytes(std::int64_t micro_batch, std::int64_t chunk_micro_batches,
@@ -77,8 +77,10 @@ KeptActivations kept_on(const UnitCounts& counts, const Activations& activations
   const std::int64_t freed = blocks > 0 ? freed_by_all / blocks : 0;
   const std::int64_t recomputed = recomputed_blocks(recompute, blocks, in_flight, freed);
   if (recomputed == 0) return {in_flight, backward, 0};
-  return {in_flight - (recomputed == blocks ? freed_by_all : recomputed * freed), backward + again,
-          recomputed};
+  // A budget recomputes the first blocks: those that keep everything are done when a forward runs again.
+  const std::int64_t done = recompute.policy == Policy::budget ? kept / blocks * (blocks - recomputed) : 0;
+  return {in_flight - (recomputed == blocks ? freed_by_all : recomputed * freed),
+          backward + std::max<std::int64_t>(0, again - done), recomputed};
 }
 
 }  // namespace ndmesh::plan

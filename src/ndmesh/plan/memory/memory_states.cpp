@@ -33,6 +33,25 @@ bool is_linear_of_block(const LayerParameter& parameter) {
   }
 }
 
+BlockPart part_of(Role role) {
+  switch (role) {
+    case Role::query:
+    case Role::key:
+    case Role::value:
+    case Role::fused_qkv:
+    case Role::attention_output:
+    case Role::head_norm:
+    case Role::latent_down:
+    case Role::latent_up:
+    case Role::sinks:
+      return BlockPart::attention;
+    case Role::norm:
+      return BlockPart::norms;
+    default:
+      return BlockPart::feed_forward;
+  }
+}
+
 bool is_weight_of_product(const LayerParameter& parameter) {
   return is_linear_of_block(parameter) || parameter.spec.role == Role::head ||
          (model::is_expert(parameter.spec.role) && !parameter.spec.bias);
@@ -84,7 +103,8 @@ class PartsBuilder {
                           .copies = part.copies,
                           .expert = model::is_expert(parameter.spec.role),
                           .trained = !has_adapters,
-                          .matrix = matrix});
+                          .matrix = matrix,
+                          .of = part_of(parameter.spec.role)});
     if (has_adapters && is_linear_of_block(parameter)) {
       add_adapter(kind, rows, elements / rows);
     }
@@ -148,6 +168,8 @@ class StateBytes {
     const std::int64_t shard = shard_elements(part);
     const std::int64_t zero = sharing_.zero;
     bytes.gathered += whole * compute_;
+    bytes.gathered_norms += part.of == BlockPart::norms ? whole * compute_ : 0;
+    bytes.gathered_attention += part.of == BlockPart::attention ? whole * compute_ : 0;
     if (!part.trained) {
       bytes.parameters += (zero == 3 ? shard : whole) * compute_;
       return;

@@ -37,6 +37,9 @@ class BlockCounter {
   std::vector<std::int64_t> moe_before_;  ///< by decoder layer, and behind the last
 };
 
+/// What a block consists of.
+enum class BlockPart : std::uint8_t { norms, attention, feed_forward };
+
 /// One tensor of a unit as tp, ep and etp have cut it, on the rank that holds most.
 struct Part {
   std::int64_t elements = 0;  ///< of one copy
@@ -45,6 +48,7 @@ struct Part {
   bool expert = false;        ///< shared by the expert's shard ranks
   bool trained = true;        ///< has gradient and moments
   bool matrix = false;        ///< of a block: what Muon updates
+  BlockPart of = BlockPart::norms;
 };
 
 /// A shape of weight for which Transformer Engine keeps a placeholder, and the units that have it.
@@ -82,8 +86,10 @@ struct UnitBytes {
   std::int64_t master_weights = 0;
   std::int64_t gradients = 0;
   std::int64_t optimizer = 0;
-  std::int64_t host = 0;             ///< offloaded
-  std::int64_t gathered = 0;         ///< whole, in the compute dtype, before shard ranks share it
+  std::int64_t host = 0;            ///< offloaded
+  std::int64_t gathered = 0;        ///< whole, in the compute dtype, before shard ranks share it
+  std::int64_t gathered_norms = 0;  ///< of that, what belongs neither to attention nor to the feed-forward
+  std::int64_t gathered_attention = 0;
   std::int64_t whole_gradients = 0;  ///< before they are reduced, in the compute dtype
   std::int64_t largest = 0;          ///< of whole_gradients: the largest tensor
 

@@ -68,14 +68,14 @@ class BlockList {
       add_statistic(input, elements, input_kept);
       add_statistic("its scaled rows", elements, Kept::cheap);
     }
-    add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::cheap);
+    add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::product);
     add_input(output, (profile_.saves_gathered_input ? micro_.tokens : micro_.norm_tokens) * model_.hidden,
               Kept::cheap);
   }
 
   void add_post_norm(std::string_view input) {
     add(input, micro_.norm_tokens * model_.hidden, Kept::product);
-    add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::cheap);
+    add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::product);
   }
 
   void add_projections() {
@@ -85,9 +85,9 @@ class BlockList {
     add("rotated keys", micro_.tokens * keys, Kept::product);
     add("values", micro_.tokens * keys, Kept::odd_product);
     if (model_.qk_norm) {
-      add("queries before their norm", micro_.tokens * queries, Kept::cheap);
-      add("keys before their norm", micro_.tokens * keys, Kept::cheap);
-      add_statistic("statistics of heads", micro_.tokens * (queries + keys) / model_.head_dim, Kept::cheap);
+      add("queries before their norm", micro_.tokens * queries, Kept::product);
+      add("keys before their norm", micro_.tokens * keys, Kept::product);
+      add_statistic("statistics of heads", micro_.tokens * (queries + keys) / model_.head_dim, Kept::product);
     }
   }
 
@@ -228,6 +228,16 @@ std::int64_t total(const std::vector<SavedTensor>& saved, Selective selective) {
                          [&](std::int64_t sum, const SavedTensor& tensor) {
                            return sum + (survives(tensor.kept, selective) ? tensor.bytes : 0);
                          });
+}
+
+std::int64_t made_again_bytes(const std::vector<SavedTensor>& saved, Selective selective) {
+  std::int64_t largest = 0;
+  for (const SavedTensor& tensor : saved) {
+    if (selective == Selective::cheap && tensor.kept == Kept::cheap) {
+      largest = std::max(largest, tensor.bytes);
+    }
+  }
+  return largest;
 }
 
 std::int64_t backward_bytes(const Problem& problem, const MicroBatch& micro, bool moe) {

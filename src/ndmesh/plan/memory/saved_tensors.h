@@ -48,6 +48,9 @@ std::int64_t total(const std::vector<SavedTensor>& saved);
 /// Of those that `selective` keeps.
 std::int64_t total(const std::vector<SavedTensor>& saved, Selective selective);
 
+/// Of what is not kept because it is cheap, the largest: one is made again at a time.
+std::int64_t made_again_bytes(const std::vector<SavedTensor>& saved, Selective selective);
+
 /// What the backward of a block needs beyond saved tensors while everything is still held.
 std::int64_t backward_bytes(const Problem& problem, const MicroBatch& micro, bool moe);
 

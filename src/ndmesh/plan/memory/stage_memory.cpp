@@ -22,7 +22,11 @@ class Walk {
     }
     for (const UnitKind kind : {UnitKind::dense, UnitKind::moe, UnitKind::mtp}) {
       if (units_.count(kind) == 0) continue;
-      block_.gathered = std::max(block_.gathered, unit(kind).gathered);
+      if (unit(kind).gathered > block_.gathered) {
+        block_.gathered = unit(kind).gathered;
+        block_.gathered_norms = unit(kind).gathered_norms;
+        block_.gathered_attention = unit(kind).gathered_attention;
+      }
       block_.whole_gradients = std::max(block_.whole_gradients, unit(kind).whole_gradients);
       block_.largest = std::max(block_.largest, unit(kind).largest);
     }
@@ -51,6 +55,10 @@ class Walk {
   /// A runtime without working copies casts by gathering, even from one rank.
   bool gathers() const { return candidate_.zero == 3 && (ranks() > 1 || !profile_.working_copy); }
   bool reduces_into_shards() const { return candidate_.zero >= 2 && ranks() > 1; }
+  /// Gradients of a unit come together; otherwise one parameter's at a time.
+  bool gradients_come_by_unit() const {
+    return reduces_into_shards() || (profile_.gradients_by_unit && candidate_.zero == 1 && ranks() > 1);
+  }
   bool several_micro_batches() const { return micro_batches(problem_, candidate_) > 1; }
 
   bool whole_gradients_wait() const {
@@ -100,21 +108,24 @@ class Walk {
       bytes[MemoryCategory::buffers] += head_gradient() + head_sum();
     }
     bytes[MemoryCategory::gathered] =
-        gathered(unit(UnitKind::last).gathered + blocks_at_a_time(profile_.gathered_blocks - 1));
+        gathered(unit(UnitKind::last).gathered + units_at_a_time(profile_.gathered_units - 1));
   }
 
   void at_block(MemoryBytes& bytes) const {
     const bool ends_wait = profile_.chunks_loss && has(UnitKind::last);
     bytes[MemoryCategory::activations] += kept_.bytes + kept_.backward + (ends_wait ? activations_.ends : 0);
     bytes[MemoryCategory::buffers] += boundary_buffers() + waiting_head_gradient() + block_gradients();
-    bytes[MemoryCategory::gathered] = gathered(blocks_at_a_time(profile_.gathered_blocks));
+    bytes[MemoryCategory::gathered] = gathered(units_at_a_time(profile_.gathered_units));
   }
 
   void at_end(MemoryBytes& bytes) const {
     const UnitBytes& first = unit(UnitKind::first);
     bytes[MemoryCategory::gathered] = gathered(first.gathered);
     if (reduces_into_shards()) {
-      bytes[MemoryCategory::buffers] += block_.whole_gradients + reduction_of(first.whole_gradients);
+      const std::int64_t waiting = profile_.unit_blocks == 0 ? 0 : block_.whole_gradients;  // parts: of norms
+      bytes[MemoryCategory::buffers] += waiting + reduction_of(first.whole_gradients);
+    } else if (gradients_come_by_unit()) {
+      bytes[MemoryCategory::buffers] += first.whole_gradients;
     } else if (!profile_.accumulates_in_place) {
       bytes[MemoryCategory::buffers] += first.largest;
     }
@@ -134,7 +145,7 @@ class Walk {
   }
   std::int64_t waiting_head_gradient() const {
     const bool waits =
-        profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
+        profile_.chunks_loss && has(UnitKind::last) && (gradients_come_by_unit() || problem_.model.tied);
     return waits ? head_gradient() : 0;
   }
 
@@ -146,7 +157,10 @@ class Walk {
 
   std::int64_t block_gradients() const {
     if (reduces_into_shards()) {
-      return reduction_of(std::min(profile_.reduced_blocks, units_.blocks()) * block_.whole_gradients);
+      return reduction_of(blocks_of(profile_.reduced_units) * block_.whole_gradients);
+    }
+    if (gradients_come_by_unit()) {
+      return blocks_of(1) * block_.whole_gradients;
     }
     return profile_.accumulates_in_place ? 0 : block_.largest;
   }
@@ -155,8 +169,48 @@ class Walk {
     return gradients + (profile_.wide_reduction ? gradients / compute() * wide_bytes() : 0);
   }
 
-  std::int64_t blocks_at_a_time(std::int64_t blocks) const {
-    return std::clamp<std::int64_t>(blocks, 0, units_.blocks()) * block_.gathered;
+  /// Blocks in so many units; parts of a block count as one.
+  std::int64_t blocks_of(std::int64_t units) const {
+    const std::int64_t blocks =
+        profile_.unit_blocks > 0 ? units * profile_.unit_blocks : std::min<std::int64_t>(units, 1);
+    return std::clamp<std::int64_t>(blocks, 0, units_.blocks());
+  }
+
+  /// Bytes of `units` units that are whole at a time: the one that computes, and as many ahead as fit.
+  std::int64_t units_at_a_time(std::int64_t units) const {
+    const std::int64_t ends = profile_.ends_stay_gathered ? ends_gathered() : 0;
+    while (units > 1 && profile_.gathered_limit > 0 &&
+           ends + bytes_of_units(units) > profile_.gathered_limit) {
+      --units;
+    }
+    return bytes_of_units(units);
+  }
+
+  std::int64_t bytes_of_units(std::int64_t units) const {
+    return profile_.unit_blocks > 0 ? blocks_of(units) * block_.gathered : bytes_of_parts(units);
+  }
+
+  /// Units are attention, feed-forward, and the block around both, of which the norms are left: gathered until the
+  /// block is done.
+  std::int64_t bytes_of_parts(std::int64_t units) const {
+    const std::int64_t norms = block_.gathered_norms;
+    const std::int64_t attention = block_.gathered_attention;
+    const std::int64_t feed_forward = block_.gathered - norms - attention;
+    const std::array<std::int64_t, 3> cycle = {norms, attention, feed_forward};
+    const std::int64_t window = std::clamp<std::int64_t>(units, 0, 3 * units_.blocks());
+    std::int64_t most = 0;
+    for (std::int64_t first = 0; first < 3; ++first) {
+      std::int64_t bytes = first > 0 ? norms : 0;
+      for (std::int64_t i = first; i < first + window; ++i) {
+        bytes += cycle[static_cast<std::size_t>(i % 3)];
+      }
+      most = std::max(most, bytes);
+    }
+    return window > 0 ? most : 0;
+  }
+
+  std::int64_t ends_gathered() const {
+    return unit(UnitKind::first).gathered + unit(UnitKind::last).gathered;
   }
 
   /// Whole parameters at an instant that needs `needed` of them.
@@ -165,8 +219,7 @@ class Walk {
     if (!candidate_.reshard) return states_.gathered;
     if (profile_.most_gathered > 0) return std::min(needed, profile_.most_gathered * compute());
     if (!profile_.ends_stay_gathered) return needed;
-    return unit(UnitKind::first).gathered + unit(UnitKind::last).gathered +
-           blocks_at_a_time(profile_.gathered_blocks);
+    return ends_gathered() + units_at_a_time(profile_.gathered_units);
   }
 
   const Problem& problem_;

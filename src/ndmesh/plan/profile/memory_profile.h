@@ -63,12 +63,16 @@ struct MemoryProfile {
 
   // What comes and goes.
 
-  std::int64_t gathered_blocks = 2;  ///< zero 3: blocks whose parameters are whole at a time
-  std::int64_t most_gathered = 0;    ///< zero 3: elements that are whole at a time at most; 0: no such limit
+  std::int64_t unit_blocks = 1;  ///< blocks of one unit of sharding; 0: attention and feed-forward are units
+  std::int64_t gathered_units = 2;  ///< zero 3: units whose parameters are whole at a time
+  std::int64_t gathered_limit =
+      0;                           ///< zero 3: bytes beyond which no unit is gathered ahead; 0: no such limit
+  std::int64_t most_gathered = 0;  ///< zero 3: elements that are whole at a time at most; 0: no such limit
   bool ends_stay_gathered =
-      false;  ///< zero 3: input table, final norm and head are whole for the micro-batch
-  std::int64_t reduced_blocks = 1;      ///< blocks whose gradients wait for peers at a time
-  bool wide_reduction = false;          ///< gradients are widened into a buffer before they are reduced
+      false;                       ///< zero 3: input table, final norm and head are whole for the micro-batch
+  std::int64_t reduced_units = 1;  ///< units whose gradients wait for peers at a time
+  bool gradients_by_unit = false;  ///< zero 1: those of a unit come together, not one by one
+  bool wide_reduction = false;     ///< gradients are widened into a buffer before they are reduced
   bool dummy_weight_gradients = false;  ///< Transformer Engine: one placeholder for each shape of weight
   bool inputs_of_step = false;          ///< token ids of the whole step, not of a micro-batch
   bool accumulates_in_place = true;  ///< weight gradients are added into the kept ones by the product itself

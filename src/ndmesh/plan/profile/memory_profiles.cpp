@@ -15,7 +15,8 @@ MemoryProfile ndmesh_profile() {
           .selective = Selective::cheap,
           .chunks_loss = true,
           .ends_stay_gathered = true,
-          .reduced_blocks = 2,
+          .reduced_units = 2,
+          .gradients_by_unit = true,
           .inputs_of_step = true,
           .accumulates_in_place = false};
 }

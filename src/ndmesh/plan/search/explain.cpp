@@ -109,7 +109,7 @@ class Explanation {
     return text;
   }
 
-  std::string axis_step(std::string_view title, std::vector<std::string_view> axes) const {
+  std::string axis_step(std::string_view title, const std::vector<std::string_view>& axes) const {
     std::string text = fmt::format("{}.", title);
     for (const std::string_view axis : axes) {
       const bool used = size_of(best_.candidate.mesh, axis) > 1;

@@ -1,0 +1,213 @@
+#include "ndmesh/parallel/sharded_module.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/parallel/parameters.h"
+
+namespace ndmesh::parallel {
+namespace {
+
+std::string common_prefix(const std::vector<std::string>& names) {
+  std::string prefix = names.front();
+  for (const std::string& name : names) {
+    const auto differs = std::mismatch(prefix.begin(), prefix.end(), name.begin(), name.end());
+    prefix.erase(differs.first, prefix.end());
+  }
+  const auto dot = prefix.rfind('.');
+  return dot == std::string::npos ? "root" : prefix.substr(0, dot);
+}
+
+void note(std::vector<ShardedUnit*>& order, ShardedUnit& unit) {
+  if (std::find(order.begin(), order.end(), &unit) == order.end()) {
+    order.push_back(&unit);
+  }
+}
+
+}  // namespace
+
+ShardedModule::ShardedModule(std::vector<UnitPointer> units, UnitPointer root, const ShardOptions& options)
+    : units_(std::move(units)), root_(std::move(root)), options_(options) {
+  for (const UnitPointer& unit : units_) {
+    unit->set_events(
+        {[this](ShardedUnit& u) { before_backward(u); },
+         [this](ShardedUnit& u, std::vector<at::Tensor> g) { gradients_ready(u, std::move(g)); }});
+  }
+}
+
+ShardedModule::~ShardedModule() {
+  hand_over();
+}
+
+void ShardedModule::hand_over() {
+  for (const UnitPointer& unit : units_) {
+    unit->set_events({});
+  }
+  units_.clear();
+  handed_over_ = true;
+}
+
+void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& mesh, comm::Group& group) {
+  group_ = &group;
+  struct Place {
+    ShardedUnit* unit;
+    std::size_t index;
+  };
+  std::unordered_map<const c10::TensorImpl*, Place> places;
+  for (const UnitPointer& unit : units_) {
+    for (std::size_t i = 0; i < unit->parameters().size(); ++i) {
+      places[unit->parameters()[i].tensor.unsafeGetTensorImpl()] = {unit.get(), i};
+    }
+  }
+  std::unordered_map<ShardedUnit*, std::vector<std::string>> names;
+  for (const NamedParameter& p : distinct_parameters(module)) {
+    const Place place = places.at(p.tensor.unsafeGetTensorImpl());
+    layout::TensorLayout layout(p.tensor.sizes().vec(), {layout::Placement::shard(mesh::shard_axes, 0)},
+                                mesh);
+    trainables_.push_back({p.name, std::move(layout), place.unit->value(place.index),
+                           place.unit->gradient(place.index), p.tensor.dim() > 1});
+    names[place.unit].push_back(p.name);
+  }
+  for (const auto& [unit, unit_names] : names) {
+    unit->set_label(unit == root_.get() ? "root" : common_prefix(unit_names));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------- forward
+
+void ShardedModule::enter(ShardedUnit& unit) {
+  unit.finish_gather();
+  if (at::GradMode::is_enabled()) {
+    unit.connect();
+  }
+  if (!order_known_) {
+    note(entered_, unit);
+  } else if (!in_backward_) {  // where a forward runs again, backward says what comes next
+    prefetch(entered_, unit, +1);
+  }
+}
+
+at::Tensor ShardedModule::leave(ShardedUnit& unit, const at::Tensor& y) {
+  if (!order_known_) {
+    note(left_, unit);
+  }
+  const bool backward_follows = at::GradMode::is_enabled() && y.requires_grad();
+  if (!backward_follows || !stays_gathered(unit)) {
+    unit.free_gathered();
+  }
+  return backward_follows ? unit.announce_backward(y) : y;
+}
+
+bool ShardedModule::stays_gathered(const ShardedUnit& unit) const {
+  const auto last =
+      std::find_if(left_.rbegin(), left_.rend(), [&](ShardedUnit* u) { return u != root_.get(); });
+  const bool backward_comes_next = order_known_ && last != left_.rend() && *last == &unit;
+  return !options_.reshard_after_forward || &unit == root_.get() || backward_comes_next || in_backward_;
+}
+
+std::int64_t ShardedModule::gathered_bytes() const {
+  std::int64_t bytes = 0;
+  for (const UnitPointer& unit : units_) {
+    bytes += unit->is_gathered() ? unit->gathered_bytes() : 0;
+  }
+  return bytes;
+}
+
+void ShardedModule::prefetch(const std::vector<ShardedUnit*>& order, const ShardedUnit& from, int direction) {
+  const auto at = std::find(order.begin(), order.end(), &from) - order.begin();
+  for (std::int64_t ahead = 1; ahead <= options_.prefetch; ++ahead) {
+    const std::int64_t next = at + direction * ahead;
+    if (next < 0 || next >= static_cast<std::int64_t>(order.size())) {
+      return;
+    }
+    ShardedUnit& unit = *order[static_cast<std::size_t>(next)];
+    if (options_.gathered_limit > 0 && !unit.is_gathered() &&
+        gathered_bytes() + unit.gathered_bytes() > options_.gathered_limit) {
+      return;
+    }
+    unit.start_gather();
+  }
+}
+
+// --------------------------------------------------------------------------------------------- backward
+
+void ShardedModule::begin_micro_batch(bool last) {
+  finish_pending();
+  last_ = last;
+  in_backward_ = false;
+}
+
+void ShardedModule::before_backward(ShardedUnit& unit) {
+  in_backward_ = true;
+  unit.finish_gather();
+  prefetch(left_, unit, -1);
+}
+
+void ShardedModule::gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients) {
+  if (options_.reshard_after_forward || last_) {
+    unit.free_gathered();
+  }
+  finish_pending();
+  const bool last = last_ && !unit.has_uses_to_come();
+  unit.start_reduce(std::move(gradients), last);
+  pending_ = &unit;
+  pending_is_last_ = last;
+}
+
+void ShardedModule::finish_pending() {
+  if (pending_ == nullptr) {
+    return;
+  }
+  pending_->finish_reduce();
+  if (pending_is_last_) {
+    pending_->start_replica_reduce();
+  }
+  pending_ = nullptr;
+}
+
+void ShardedModule::finish_backward() {
+  finish_pending();
+  in_backward_ = false;
+  for (const UnitPointer& unit : units_) {
+    unit->free_gathered();
+    unit->disconnect();
+    unit->settle();
+    unit->reduce_rest();  // of those that took no part in this backward
+    unit->start_replica_reduce();
+  }
+  for (const UnitPointer& unit : units_) {
+    unit->finish_replica_reduce();
+  }
+  order_known_ = !entered_.empty();
+}
+
+void ShardedModule::parameters_changed() {
+  for (const UnitPointer& unit : units_) {
+    unit->forget_gradients();
+    unit->values_changed();
+  }
+}
+
+// ------------------------------------------------------------------------------------------ trainables
+
+std::vector<Trainable>& ShardedModule::trainables() {
+  if (handed_over_) {
+    throw RunError(
+        "fully_shard: this handle's module is now a unit of the module around it: use the handle of the "
+        "root");
+  }
+  taken_ = true;
+  return trainables_;
+}
+
+at::Tensor ShardedModule::gather(const at::Tensor& owned, const Trainable& trainable,
+                                 const std::string& label) {
+  at::Tensor full = at::empty(trainable.layout.shape(), owned.options());
+  group_->all_gather({full}, {owned}, label + trainable.name);
+  return full;
+}
+
+}  // namespace ndmesh::parallel

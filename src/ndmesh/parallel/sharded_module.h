@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ndmesh/parallel/fully_shard.h"
+#include "ndmesh/parallel/sharded_unit.h"
+
+namespace ndmesh::parallel {
+
+using UnitPointer = std::shared_ptr<ShardedUnit>;
+
+/// A module whose units are sharded: decides when each gathers, frees and reduces. Made by fully_shard. One rank's
+/// thread.
+class ShardedModule final : public DataParallel {
+ public:
+  ShardedModule(std::vector<UnitPointer> units, UnitPointer root, const ShardOptions& options);
+  ~ShardedModule() override;
+
+  /// Makes the trainables, of the parameters of `module`, which the units hold; `group`: the shard ranks.
+  void describe(const torch::nn::Module& module, const mesh::Mesh& mesh, comm::Group& group);
+  /// Whether trainables() was asked for.
+  bool taken() const { return taken_; }
+  /// An outer module's handle coordinates the units from now on.
+  void hand_over();
+
+  void enter(ShardedUnit& unit);
+  at::Tensor leave(ShardedUnit& unit, const at::Tensor& y);
+
+  std::vector<Trainable>& trainables() override;
+  void begin_micro_batch(bool last) override;
+  void finish_backward() override;
+  void parameters_changed() override;
+  at::Tensor gather_value(const Trainable& t) override { return gather(t.value, t, "value of "); }
+  at::Tensor gather_gradient(const Trainable& t) override { return gather(t.gradient, t, "gradient of "); }
+
+ private:
+  bool stays_gathered(const ShardedUnit& unit) const;
+  void prefetch(const std::vector<ShardedUnit*>& order, const ShardedUnit& from, int direction);
+  std::int64_t gathered_bytes() const;
+  void before_backward(ShardedUnit& unit);
+  void gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients);
+  void finish_pending();
+  at::Tensor gather(const at::Tensor& owned, const Trainable& trainable, const std::string& label);
+
+  std::vector<UnitPointer> units_;  ///< bottom-up, root last
+  UnitPointer root_;  ///< keeps its parameters from forward to backward; may be null: it has none
+  ShardOptions options_;
+  comm::Group* group_ = nullptr;
+  std::vector<Trainable> trainables_;
+  /// As the first step's forward entered them, which says what to prefetch in forward, and as it left them: in
+  /// reverse, the order of backward. They differ where units lie in units.
+  std::vector<ShardedUnit*> entered_, left_;
+  bool order_known_ = false;
+  ShardedUnit* pending_ = nullptr;  ///< its reduction runs while the next unit computes
+  bool pending_is_last_ = false;    ///< no more gradients of it follow in this step
+  bool last_ = true;
+  bool in_backward_ = false;
+  bool taken_ = false;
+  bool handed_over_ = false;
+};
+
+}  // namespace ndmesh::parallel
