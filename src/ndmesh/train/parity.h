@@ -55,10 +55,10 @@ struct MeshParity {
   bool held = false;
 };
 
-/// Runs the same steps on one rank without recompute, and on every mesh as the job says, and compares each with the one-rank run by
-/// tolerance_of(dtype); in bfloat16 with a float32 one-rank run, against the one-rank bfloat16 run's
-/// distance. RequestError, before anything runs, for a mesh on which the job cannot run. `said` is told what
-/// runs.
+/// Runs the same steps on one rank without levers that save memory, and on every mesh as the job says, and compares
+/// each with the one-rank run by tolerance_of(dtype); in bfloat16 with a float32 one-rank run, against the one-rank
+/// bfloat16 run's distance. RequestError, before anything runs, for a mesh on which the job cannot run. `said` is told
+/// what runs.
 std::vector<MeshParity> check_parity(const job::Job& job, const std::vector<mesh::MeshSizes>& meshes,
                                      const std::function<void(const std::string&)>& said = {});
 
