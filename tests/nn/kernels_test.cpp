@@ -70,20 +70,23 @@ TEST_P(KernelsAgree, OnRotate) {
 }
 
 TEST_P(KernelsAgree, OnAttention) {
-  const at::Tensor q = value({2, 5, 4, 6}, 1);
-  const at::Tensor k = value({2, 5, 2, 6}, 2);
-  const at::Tensor v = value({2, 5, 2, 6}, 3);
-  const Kernels::Attended a = own.attention(q, k, v, 0);
-  const Kernels::Attended b = composite.attention(q, k, v, 0);
-  expect_same(a.out_BSND, b.out_BSND);
-  expect_same(a.lse_BNS, b.lse_BNS);
-  const auto ours = own.attention_backward(q, k, v, a, value({2, 5, 4, 6}, 4));
-  const auto theirs = composite.attention_backward(q, k, v, a, value({2, 5, 4, 6}, 4));
-  expect_same(std::get<0>(ours), std::get<0>(theirs));
-  expect_same(std::get<1>(ours), std::get<1>(theirs));
-  expect_same(std::get<2>(ours), std::get<2>(theirs));
-  const at::Tensor last = q.narrow(1, 3, 2);
-  expect_same(own.attention(last, k, v, 3).out_BSND, composite.attention(last, k, v, 3).out_BSND);
+  const Kernels::AttentionInputs in = {value({2, 5, 4, 6}, 1), value({2, 5, 2, 6}, 2),
+                                       value({2, 5, 2, 6}, 3)};
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, {.scale = 0.3}, {.softcap = 1.5}, {.window = 2}, {.softcap = 1.5, .window = 3}}) {
+    const Kernels::Attended a = own.attention(in, options);
+    const Kernels::Attended b = composite.attention(in, options);
+    expect_same(a.out_BSND, b.out_BSND);
+    expect_same(a.lse_BNS, b.lse_BNS);
+    const auto ours = own.attention_backward(in, a, value({2, 5, 4, 6}, 4), options);
+    const auto theirs = composite.attention_backward(in, a, value({2, 5, 4, 6}, 4), options);
+    expect_same(ours.q_BSND, theirs.q_BSND);
+    expect_same(ours.k_BSKD, theirs.k_BSKD);
+    expect_same(ours.v_BSKD, theirs.v_BSKD);
+  }
+  const Kernels::AttentionInputs last = {in.q_BSND.narrow(1, 3, 2), in.k_BSKD, in.v_BSKD};
+  const AttentionOptions past = {.past = 3};
+  expect_same(own.attention(last, past).out_BSND, composite.attention(last, past).out_BSND);
 }
 
 TEST_P(KernelsAgree, OnEmbeddingGradient) {

@@ -28,14 +28,19 @@ at::Tensor plain_rotate(const at::Tensor& x, const at::Tensor& cos_SD2, const at
 }
 
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           std::int64_t past = 0) {
+                           const AttentionOptions& options = {}) {
   const std::int64_t group = q.size(2) / k.size(2);
   const at::Tensor keys = k.repeat_interleave(group, 2).transpose(1, 2);
   const at::Tensor values = v.repeat_interleave(group, 2).transpose(1, 2);
-  at::Tensor scores =
-      q.transpose(1, 2).matmul(keys.transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
-  const at::Tensor later = at::ones({q.size(1), k.size(1)}, at::kBool).triu(past + 1);
-  return scores.masked_fill(later, -INFINITY).softmax(-1).matmul(values).transpose(1, 2);
+  const double scale = options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
+  at::Tensor scores = q.transpose(1, 2).matmul(keys.transpose(2, 3)) * scale;
+  if (options.softcap > 0) {
+    scores = (scores / options.softcap).tanh() * options.softcap;
+  }
+  const at::Tensor query = at::arange(q.size(1)).unsqueeze(1) + options.past;
+  const at::Tensor back = query - at::arange(k.size(1));
+  const at::Tensor unseen = options.window > 0 ? (back < 0).logical_or(back >= options.window) : back < 0;
+  return scores.masked_fill(unseen, -INFINITY).softmax(-1).matmul(values).transpose(1, 2);
 }
 
 TEST_P(Operators, Linear) {
@@ -91,13 +96,18 @@ TEST_P(Operators, Rotate) {
 }
 
 TEST_P(Operators, Attention) {
-  for (const std::int64_t kv_heads : {6, 2, 1}) {
-    const Operator op = [](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2])}; };
-    const Operator composite = [](const Tensors& t) { return Tensors{plain_attention(t[0], t[1], t[2])}; };
-    expect_equal(op, composite,
-                 {random({2, 19, 6, 8}), random({2, 19, kv_heads, 8}, at::kDouble, 2),
-                  random({2, 19, kv_heads, 8}, at::kDouble, 3)},
-                 GetParam());
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, {.scale = 0.5}, {.softcap = 2}, {.window = 1}, {.softcap = 2, .window = 7}}) {
+    for (const std::int64_t kv_heads : {6, 2, 1}) {
+      const Operator op = [&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], options)}; };
+      const Operator composite = [&](const Tensors& t) {
+        return Tensors{plain_attention(t[0], t[1], t[2], options)};
+      };
+      expect_equal(op, composite,
+                   {random({2, 19, 6, 8}), random({2, 19, kv_heads, 8}, at::kDouble, 2),
+                    random({2, 19, kv_heads, 8}, at::kDouble, 3)},
+                   GetParam());
+    }
   }
 }
 
@@ -115,11 +125,13 @@ TEST_P(Operators, AttentionOverPastKeys) {
   const at::Tensor k = random({2, 12, 2, 8}, GetParam(), 2);
   const at::Tensor v = random({2, 12, 2, 8}, GetParam(), 3);
   for (const std::int64_t queries : {1, 4}) {
-    const std::int64_t past = 12 - queries;
-    const at::Tensor q = random({2, queries, 6, 8}, GetParam());
-    const at::Tensor expected =
-        plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), past);
-    EXPECT_LT(distance(attention(q, k, v, past), expected), tolerance(GetParam())) << queries;
+    for (const std::int64_t window : {0, 3}) {
+      const AttentionOptions options = {.window = window, .past = 12 - queries};
+      const at::Tensor q = random({2, queries, 6, 8}, GetParam());
+      const at::Tensor expected =
+          plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), options);
+      EXPECT_LT(distance(attention(q, k, v, options), expected), tolerance(GetParam())) << queries;
+    }
   }
 }
 
@@ -203,7 +215,12 @@ TEST(Operators, RefuseWhatTheyCannotCompute) {
   EXPECT_ANY_THROW(rotate(random({1, 2, 3, 7}), random({2, 3}), random({2, 3})));
   EXPECT_ANY_THROW(attention(random({1, 2, 3, 4}), random({1, 2, 2, 4}), random({1, 2, 2, 4})));
   EXPECT_ANY_THROW(attention(random({1, 2, 2, 4}), random({1, 3, 2, 4}), random({1, 3, 2, 4})));
-  EXPECT_ANY_THROW(attention(leaf(random({1, 2, 2, 4})), random({1, 3, 2, 4}), random({1, 3, 2, 4}), 1));
+  EXPECT_ANY_THROW(
+      attention(leaf(random({1, 2, 2, 4})), random({1, 3, 2, 4}), random({1, 3, 2, 4}), {.past = 1}));
+  for (const AttentionOptions& negative :
+       {AttentionOptions{.scale = -1}, {.softcap = -1}, {.window = -1}, {.past = -1}}) {
+    EXPECT_ANY_THROW(attention(random({1, 2, 2, 4}), random({1, 2, 2, 4}), random({1, 2, 2, 4}), negative));
+  }
 }
 
 }  // namespace

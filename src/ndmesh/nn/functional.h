@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "ndmesh/nn/attention_options.h"
+
 /// The operators of the decoder: differentiable, on any device, float64, float32 or bfloat16. On the CPU
 /// norms, rotary embedding, SwiGLU, cross-entropy and the embedding gradient run own fused loops
 /// (cpu_kernels.h), because the composites cost more there or round more often; elsewhere the composites of
@@ -33,11 +35,11 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 /// x). Saves only the tables.
 at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2);
 
-/// Causal attention of q_BSND over k_BSKD, v_BSKD, scale 1/sqrt(D); N is a multiple of K. Returns BSND.
-/// With `past` earlier keys in front of k and v (generation), query i sees keys 0 .. past + i;
-/// there are no gradients then.
+/// Causal attention of q_BSND over k_BSKD, v_BSKD; N is a multiple of K. Returns BSND. Query i stands at position
+/// past + i: it sees no later key, and with a window none from further back. Saves q, k, v, the output and one
+/// number a row. There are no gradients over past keys.
 at::Tensor attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
-                     std::int64_t past = 0);
+                     const AttentionOptions& options = {});
 
 /// Rows of table_VH by ids_BS. The gradient of each row is summed in float32 or wider.
 at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS);

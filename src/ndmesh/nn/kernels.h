@@ -3,7 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <tuple>
+#include <utility>
+
+#include "ndmesh/nn/attention_options.h"
 
 /// What the operators compute: forward and backward, as tensors. Called with autograd off. Shapes as in
 /// functional.h.
@@ -53,15 +55,19 @@ class Kernels {
 
   struct Attended {
     at::Tensor out_BSND;
-    at::Tensor lse_BNS;
+    at::Tensor lse_BNS;  ///< log-sum-exp of each query's scores, wide dtype
   };
-  /// Causal attention over `past` earlier keys and the queries' own; strided q, k, v will do.
-  virtual Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
-                             std::int64_t past) const = 0;
-  /// (dq, dk, dv) where nothing was past.
-  virtual std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
-      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
-      const at::Tensor& dout_BSND) const = 0;
+  /// What attention reads; strided tensors will do.
+  struct AttentionInputs {
+    at::Tensor q_BSND;
+    at::Tensor k_BSKD;
+    at::Tensor v_BSKD;
+  };
+  virtual Attended attention(const AttentionInputs& in, const AttentionOptions& options) const = 0;
+  /// Gradients of the inputs, dense, where nothing was past.
+  virtual AttentionInputs attention_backward(const AttentionInputs& in, const Attended& forward,
+                                             const at::Tensor& dout_BSND,
+                                             const AttentionOptions& options) const = 0;
 
   /// [vocab, H]: row ids[t] is the sum of the rows t of dout.
   virtual at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,

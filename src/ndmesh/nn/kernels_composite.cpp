@@ -26,13 +26,24 @@ at::Tensor heads_last(const at::Tensor& dk_BNSD, const at::Tensor& k_BSKD) {
   return grouped.sum(3).to(k_BSKD.scalar_type()).contiguous();
 }
 
-at::Tensor scores(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, std::int64_t past) {
-  const at::Tensor k = heads_first(k_BSKD, q_BSND.size(2));
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q_BSND.size(3)));
-  const at::Tensor raw = at::matmul(wide(q_BSND).transpose(1, 2), k.transpose(2, 3)) * scale;
-  const at::Tensor later =
-      at::ones({raw.size(2), raw.size(3)}, raw.options().dtype(at::kBool)).triu(past + 1);
-  return raw.masked_fill(later, -std::numeric_limits<double>::infinity());
+double scale_of(const at::Tensor& q_BSND, const AttentionOptions& options) {
+  return options.scale > 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q_BSND.size(3)));
+}
+
+/// Scores before the mask; keys are heads_first.
+at::Tensor raw_scores(const at::Tensor& q_BSND, const at::Tensor& k_BNSD, const AttentionOptions& options) {
+  const at::Tensor raw =
+      at::matmul(wide(q_BSND).transpose(1, 2), k_BNSD.transpose(2, 3)) * scale_of(q_BSND, options);
+  return options.softcap > 0 ? at::tanh(raw / options.softcap) * options.softcap : raw;
+}
+
+at::Tensor masked(const at::Tensor& raw_BNSS, const AttentionOptions& options) {
+  const at::Tensor all = at::ones({raw_BNSS.size(2), raw_BNSS.size(3)}, raw_BNSS.options().dtype(at::kBool));
+  at::Tensor unseen = all.triu(options.past + 1);
+  if (options.window > 0) {
+    unseen = unseen.logical_or(all.tril(options.past - options.window));
+  }
+  return raw_BNSS.masked_fill(unseen, -std::numeric_limits<double>::infinity());
 }
 
 class CompositeKernels final : public Kernels {
@@ -84,26 +95,32 @@ class CompositeKernels final : public Kernels {
         .to(x.scalar_type());
   }
 
-  Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
-                     std::int64_t past) const override {
-    const at::Tensor s = scores(q_BSND, k_BSKD, past);
-    const at::Tensor out = at::matmul(at::softmax(s, -1), heads_first(v_BSKD, q_BSND.size(2)));
-    return {out.transpose(1, 2).to(q_BSND.scalar_type()).contiguous(), at::logsumexp(s, -1)};
+  Attended attention(const AttentionInputs& in, const AttentionOptions& options) const override {
+    const std::int64_t heads = in.q_BSND.size(2);
+    const at::Tensor s = masked(raw_scores(in.q_BSND, heads_first(in.k_BSKD, heads), options), options);
+    const at::Tensor out = at::matmul(at::softmax(s, -1), heads_first(in.v_BSKD, heads));
+    return {out.transpose(1, 2).to(in.q_BSND.scalar_type()).contiguous(), at::logsumexp(s, -1)};
   }
 
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
-      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
-      const at::Tensor& dout_BSND) const override {
-    const std::int64_t heads = q_BSND.size(2);
-    const double scale = 1.0 / std::sqrt(static_cast<double>(q_BSND.size(3)));
-    const at::Tensor p = (scores(q_BSND, k_BSKD, 0) - forward.lse_BNS.unsqueeze(-1)).exp();
+  AttentionInputs attention_backward(const AttentionInputs& in, const Attended& forward,
+                                     const at::Tensor& dout_BSND,
+                                     const AttentionOptions& options) const override {
+    const std::int64_t heads = in.q_BSND.size(2);
+    const at::Tensor k = heads_first(in.k_BSKD, heads);
+    const at::Tensor raw = raw_scores(in.q_BSND, k, options);
+    const at::Tensor p = (masked(raw, options) - forward.lse_BNS.unsqueeze(-1)).exp();
     const at::Tensor dout = wide(dout_BSND).transpose(1, 2);
     const at::Tensor along = (dout * wide(forward.out_BSND).transpose(1, 2)).sum(-1, true);
-    const at::Tensor ds = p * (at::matmul(dout, heads_first(v_BSKD, heads).transpose(2, 3)) - along) * scale;
-    const at::Tensor dq = at::matmul(ds, heads_first(k_BSKD, heads)).transpose(1, 2);
-    const at::Tensor dk = at::matmul(ds.transpose(2, 3), wide(q_BSND).transpose(1, 2));
+    at::Tensor ds = p * (at::matmul(dout, heads_first(in.v_BSKD, heads).transpose(2, 3)) - along);
+    if (options.softcap > 0) {
+      ds = ds * (1 - (raw / options.softcap).square());
+    }
+    ds = ds * scale_of(in.q_BSND, options);
+    const at::Tensor dq = at::matmul(ds, k).transpose(1, 2);
+    const at::Tensor dk = at::matmul(ds.transpose(2, 3), wide(in.q_BSND).transpose(1, 2));
     const at::Tensor dv = at::matmul(p.transpose(2, 3), dout);
-    return {dq.to(q_BSND.scalar_type()).contiguous(), heads_last(dk, k_BSKD), heads_last(dv, v_BSKD)};
+    return {dq.to(in.q_BSND.scalar_type()).contiguous(), heads_last(dk, in.k_BSKD),
+            heads_last(dv, in.v_BSKD)};
   }
 
   at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,

@@ -73,6 +73,15 @@ IdRuns runs_of(const std::int64_t* ids, std::int64_t count) {
   return runs;
 }
 
+/// Whether libtorch's flash attention for CPUs computes what is asked.
+bool flash_can(const Kernels::AttentionInputs& in, const AttentionOptions& options) {
+  return options.softcap == 0 && (options.window == 0 || options.window >= in.k_BSKD.size(1));
+}
+
+std::optional<double> scale_of(const AttentionOptions& options) {
+  return options.scale > 0 ? std::optional<double>(options.scale) : std::nullopt;
+}
+
 class CpuKernels final : public Kernels {
  public:
   Normed rms_norm(const at::Tensor& x_any, const at::Tensor& y_any, const at::Tensor& weight,
@@ -180,26 +189,34 @@ class CpuKernels final : public Kernels {
     return out;
   }
 
-  Attended attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
-                     std::int64_t past) const override {
-    const std::int64_t queries = q_BSND.size(1);
-    const bool from_start = past == 0;  // the kernel's own causal mask is aligned to the first key
+  Attended attention(const AttentionInputs& in, const AttentionOptions& options) const override {
+    if (!flash_can(in, options)) {
+      return composite_kernels().attention(in, options);
+    }
+    const std::int64_t queries = in.q_BSND.size(1);
+    const bool from_start = options.past == 0;  // the kernel's own causal mask is aligned to the first key
     std::optional<at::Tensor> mask;
     if (!from_start && queries > 1) {
-      mask = at::full({queries, past + queries}, -std::numeric_limits<double>::infinity(), q_BSND.options())
-                 .triu(past + 1);
+      mask = at::full({queries, options.past + queries}, -std::numeric_limits<double>::infinity(),
+                      in.q_BSND.options())
+                 .triu(options.past + 1);
     }
     auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-        q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2), v_BSKD.transpose(1, 2), 0.0, from_start, mask);
+        in.q_BSND.transpose(1, 2), in.k_BSKD.transpose(1, 2), in.v_BSKD.transpose(1, 2), 0.0, from_start,
+        mask, scale_of(options));
     return {out.transpose(1, 2).contiguous(), lse};
   }
 
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
-      const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD, const Attended& forward,
-      const at::Tensor& dout_BSND) const override {
+  AttentionInputs attention_backward(const AttentionInputs& in, const Attended& forward,
+                                     const at::Tensor& dout_BSND,
+                                     const AttentionOptions& options) const override {
+    if (!flash_can(in, options)) {
+      return composite_kernels().attention_backward(in, forward, dout_BSND, options);
+    }
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dout_BSND.contiguous().transpose(1, 2), q_BSND.transpose(1, 2), k_BSKD.transpose(1, 2),
-        v_BSKD.transpose(1, 2), forward.out_BSND.transpose(1, 2), forward.lse_BNS, 0.0, true);
+        dout_BSND.contiguous().transpose(1, 2), in.q_BSND.transpose(1, 2), in.k_BSKD.transpose(1, 2),
+        in.v_BSKD.transpose(1, 2), forward.out_BSND.transpose(1, 2), forward.lse_BNS, 0.0, true, {},
+        scale_of(options));
     return {dq.transpose(1, 2).contiguous(), dk.transpose(1, 2).contiguous(),
             dv.transpose(1, 2).contiguous()};
   }

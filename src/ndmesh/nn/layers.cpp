@@ -72,7 +72,7 @@ at::Tensor Attention::attend(const at::Tensor& x_BSH, const RotaryTable::Tables&
     past = cache->length();
     std::tie(k, v) = cache->append(layer, k, v);
   }
-  return row_out(o_proj->forward(attention(q, k, v, past).flatten(2)));
+  return row_out(o_proj->forward(attention(q, k, v, {.past = past}).flatten(2)));
 }
 
 Mlp::Mlp(const model::ModelSpec& spec, at::ScalarType dtype) {
