@@ -178,7 +178,7 @@ TEST(Measurements, VtrainTable) {
   EXPECT_EQ(first.group, "vtrain-one-node");
   EXPECT_DOUBLE_EQ(*first.seconds, 0.077216619);
   EXPECT_EQ(first.candidate.mesh, (mesh::MeshSizes{.dp_replicate = 2, .pp = 4}));
-  EXPECT_EQ(first.candidate.recompute.policy, job::Recompute::Policy::full);
+  EXPECT_EQ(first.candidate.recompute.policy, job::Recompute::Policy::none);
   EXPECT_EQ(first.problem.model.ffn, 4096);
   EXPECT_FALSE(first.fits);  // the devices' memory is not stated
 
@@ -190,6 +190,7 @@ TEST(Measurements, VtrainTable) {
   ASSERT_EQ(many.list.size(), 1U);
   EXPECT_EQ(many.list.front().group, "vtrain-many-nodes");
   EXPECT_EQ(many.list.front().problem.cluster.nodes, 8);
+  EXPECT_EQ(many.list.front().candidate.recompute.policy, job::Recompute::Policy::full);
   EXPECT_THAT(reason(many, "line 3"), HasSubstr("no whole nodes of 8"));
   EXPECT_THAT(reason(many, "line 4"), HasSubstr("iteration_ms is missing"));
 }

@@ -321,6 +321,78 @@ TEST(StepTime, MixtureOfExperts) {
   EXPECT_GT(step(problem, candidate).seconds, across.seconds);
 }
 
+// Hidden exchanges slow the compute that hides them by a quarter of their own time.
+TEST(StepTime, HiddenExchangesSlowCompute) {
+  Problem problem = on_nodes(1);
+  problem.model.experts = model::Experts();
+  problem.model.experts->count = 8;
+  problem.model.experts->per_token = 2;
+  problem.model.experts->ffn = 5632;
+  problem.model.experts->layers = std::vector<bool>(8, true);
+  Constants constants = ideal(problem.cluster);
+  constants.at("overlap_slowdown") = 0.25;
+  constants.at("expert_host_seconds") = 0;
+  Candidate candidate = with({.dp_shard = 8, .ep = 8});
+  candidate.micro = 4;
+  const StepTime shown = TimeModel(problem, constants).step(candidate);
+  problem.profile.time.overlap_experts = true;
+  const StepTime hidden = TimeModel(problem, constants).step(candidate);
+  double exchange = 0;
+  for (const Exposed& entry : shown.by_collective) {
+    exchange += entry.what == "ep/all_to_all" ? entry.seconds : 0;
+  }
+  ASSERT_GT(exchange, 0);
+  EXPECT_NEAR(hidden.exposed, shown.exposed - exchange, 1e-9 * shown.seconds);
+  EXPECT_NEAR(hidden.compute, shown.compute + 0.25 * exchange, 1e-9 * shown.seconds);
+}
+
+// One stage with both ends of a tied model holds one table, two stages one each; float32 gradients are read
+// for the norm, then read and written to be scaled: 12 bytes of an element.
+TEST(StepTime, OptimizerOfATiedTableAndOfClipping) {
+  Problem problem = on_nodes(1);
+  const Constants constants = ideal(problem.cluster);
+  const double bandwidth = 1e12 * constants["memory_efficiency"];
+  const auto elements = [&](const Candidate& candidate) {
+    return TimeModel(problem, constants).step(candidate).optimizer * bandwidth / constants["optimizer_bytes"];
+  };
+  const double table = 32000.0 * 2048;
+  const double untied = elements(with({}));
+  const double first = elements(with({.pp = 2}));
+  problem.model.tied = true;
+  EXPECT_NEAR(elements(with({})), untied - table, 1);
+  EXPECT_NEAR(elements(with({.pp = 2})), first, 1);
+  problem.profile.time.clips_gradients = false;
+  EXPECT_NEAR(elements(with({})) * constants["optimizer_bytes"],
+              (untied - table) * (constants["optimizer_bytes"] - 12), 100);
+}
+
+// Twice ten launches for each layer of a micro-batch, where the device and not the host sets the pace.
+TEST(StepTime, PassesThatStartIdleShowTheirFirstLaunches) {
+  Problem problem = on_nodes(1);
+  Constants constants = ideal(problem.cluster);
+  constants.at("host_seconds") = 1e-6;
+  const double busy = TimeModel(problem, constants).step(with({})).compute;
+  problem.profile.time.starts_idle = true;
+  EXPECT_NEAR(TimeModel(problem, constants).step(with({})).compute, busy + 64 * 8 * 2 * 10e-6, 1e-6);
+}
+
+// Megatron's fused softmax takes four heads at a time: 4 of one sequence do, 2 of one do not, 2 of two do.
+TEST(StepTime, SoftmaxFusedForWholeGroupsOfHeads) {
+  Problem problem = on_nodes(1);
+  problem.profile.time.attention = AttentionKernel::unfused;
+  const auto changed_by_groups = [&](std::int64_t tp, std::int64_t micro) {
+    Candidate candidate = with({.tp = tp});
+    candidate.micro = micro;
+    problem.profile.time.softmax_heads = 1;
+    const double any = step(problem, candidate).compute;
+    problem.profile.time.softmax_heads = 4;
+    return step(problem, candidate).compute - any;
+  };
+  EXPECT_EQ(changed_by_groups(4, 1), 0);
+  EXPECT_GT(changed_by_groups(8, 1), 0);
+  EXPECT_EQ(changed_by_groups(8, 2), 0);
+}
+
 // ep counts a stage's ranks tp fastest, then cp, dp_shard, dp_replicate, as mesh::Mesh does.
 TEST(Groups, ExpertGroupsAreThoseOfTheMesh) {
   for (const mesh::MeshSizes& sizes :

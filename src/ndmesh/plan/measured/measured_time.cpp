@@ -13,6 +13,7 @@ TimeProfile early_megatron() {
   TimeProfile profile;
   profile.attention = AttentionKernel::unfused;
   profile.vocabulary_multiple = 128;
+  profile.softmax_heads = 4;
   profile.elementwise_passes = 1.5;
   profile.loss_bytes = 40;
   profile.selective = {.attention = true, .elementwise = false, .products = 0};
@@ -141,7 +142,8 @@ void note_overlaps(const MeasuredRow& row, TimeProfile& profile) {
   if (row.noted("async TP") || row.noted("AsyncTP")) {
     profile.overlap_tensor = true;
   }
-  if (row.noted("EP comm overlap on") || row.noted("1F1B overlap")) {
+  if (row.noted("EP comm overlap on") || row.noted("EP overlap on") || row.noted("dispatcher, overlap on") ||
+      row.noted("1F1B overlap")) {
     profile.overlap_experts = true;
   }
   if (row.noted("alltoall dispatcher") || row.noted("token-dispatcher-type=alltoall") ||
@@ -175,8 +177,11 @@ TimeProfile measured_time(const MeasuredRow& row, const TimeProfile& today) {
 TimeProfile vtrain_time() {
   TimeProfile profile = megatron_deepspeed();
   profile.pads_uncut_vocabulary = false;
-  profile.elementwise_passes = 1;
-  profile.score_passes = 0.7;  // no dropout
+  profile.score_passes = 0.8;  // no dropout
+  profile.loss_bytes = 16;     // logits in 16 bits
+  profile.gradient_accumulation_fused = true;
+  profile.clips_gradients = false;
+  profile.starts_idle = true;
   return profile;
 }
 

@@ -56,7 +56,8 @@ struct Measurements {
 ///   training table: id, model dimensions, gpu, mesh, batch, and step_time_s, tokens_per_s_per_gpu,
 ///     tflops_per_gpu, peak_mem_gib, status (docs/validation.md says what each column means);
 ///   vTrain table: gpus, global_batch, micro_batch, hidden, heads, layers, seq_len, tp, dp, pp, iteration_ms;
-///     GPTs on nodes of 8 A100 under Megatron-DeepSpeed, 1F1B, full recompute.
+///     GPTs on nodes of 8 A100 under Megatron-DeepSpeed, 1F1B; recompute by what the times say: none on one
+///     node, full on more.
 /// A step's time is step_time_s, else follows from tokens/s, else from TFLOP/s by the stated count. Rows that
 /// lack something, that their own source disowns or that hold what is not modelled are left out with their
 /// reason. RequestError, with the line, for what is no such table; at most 100,000 rows of 64 MiB are read.

@@ -28,6 +28,9 @@ struct TimeProfile {
   std::int64_t vocabulary_multiple = 1;  ///< the vocabulary is padded to a multiple of this times tp
   bool pads_uncut_vocabulary = true;     ///< also where tp is 1
   double score_passes = 1;  ///< the same for the scores of unfused attention: 1 with a fused softmax
+  /// The fused softmax takes whole groups of so many heads (of all sequences together); what is no multiple
+  /// runs op by op. 1: anything.
+  std::int64_t softmax_heads = 1;
   SelectiveRecompute selective;
   double loss_bytes =
       12;  ///< moved for one logit, forward and backward (fused cross-entropy 12, eager fp32 40)
@@ -48,6 +51,8 @@ struct TimeProfile {
   bool reduce_each_micro_batch =
       false;                     ///< zero 2, 3: gradients are reduced at every micro-batch, not once a step
   bool balanced_experts = true;  ///< all experts get equally many tokens, whatever the skew (benchmarks)
+  bool clips_gradients = true;   ///< the norm of all gradients, and a pass that scales them
+  bool starts_idle = false;      ///< each pass of a layer begins on an idle device: its first launches show
   bool graphs = false;           ///< kernels are launched as graphs: no host time for each
 
   bool operator==(const TimeProfile&) const = default;

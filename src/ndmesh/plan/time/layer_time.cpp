@@ -11,6 +11,11 @@ namespace {
 
 /// Backward of an elementwise op reads one tensor more than forward.
 constexpr double elementwise_backward = 1.5;
+/// Softmax op by op, beside the fused kernel: casts, scale and mask; and its passes over the scores.
+constexpr double eager_softmax_kernels = 5;
+constexpr double eager_softmax_passes = 2.5;
+/// Launches before the first long kernel of a pass.
+constexpr double first_launches = 10;
 /// Moving tokens to their experts reads and writes scattered rows.
 constexpr double scattered = 2;
 
@@ -86,7 +91,11 @@ struct LayerClock::Tally {
   /// when the last of their ranks has launched them.
   static void at_least(Pass& pass, double host) { pass.compute = std::max(pass.compute, host); }
 
-  Work finish(const LayerKind& kind, double host_seconds) {
+  Work finish(const LayerKind& kind, double host_seconds, const TimeProfile& profile = {}) {
+    if (profile.starts_idle) {
+      work.forward.compute += first_launches * host_seconds;
+      work.input_grad.compute += first_launches * host_seconds;
+    }
     at_least(work.forward, forward_kernels * host_seconds + forward_host);
     if (kind.recomputed) {
       work.input_grad += work.forward;
@@ -251,7 +260,15 @@ void LayerClock::attention_core(Tally& tally, bool windowed) const {
   if (profile_.attention == AttentionKernel::unfused) {
     const ScoreShape scores{.attention = shape, .sequence = real(problem_.seq_len)};
     const double product = score_products_seconds(rates_, scores);
-    const double moved = move_seconds(rates_, rates_.score_bytes * profile_.score_passes * scores.count());
+    const bool fused =
+        std::fmod(heads * division_.tokens / real(problem_.seq_len), real(profile_.softmax_heads)) == 0;
+    const double passes = fused ? profile_.score_passes : eager_softmax_passes;
+    const double moved = move_seconds(rates_, rates_.score_bytes * passes * scores.count());
+    if (!fused) {
+      tally.forward_kernels += eager_softmax_kernels;
+      tally.input_kernels += eager_softmax_kernels;
+      tally.selective_kernels += eager_softmax_kernels;
+    }
     forward = product + moved;
     backward = 2 * product + elementwise_backward * moved;
     tally.forward_kernels += 5;
@@ -359,6 +376,8 @@ void LayerClock::experts(Tally& tally) const {
   const double backward = std::max(0.0, exchange - hidden_share * tally.work.input_grad.compute);
   tally.work.forward.wait(Wait::ep) += forward;
   tally.work.input_grad.wait(Wait::ep) += backward;
+  tally.work.forward.compute += rates_.overlap_slowdown * (exchange - forward);
+  tally.work.input_grad.compute += rates_.overlap_slowdown * (exchange - backward);
   tally.forward_host += rates_.expert_host_seconds;
   tally.input_host += rates_.expert_host_seconds;
 }
@@ -378,7 +397,7 @@ Work LayerClock::layer(const LayerKind& kind) const {
     feed_forward(tally, real(model_.ffn));
   }
   elementwise(tally, (model_.post_norms ? 5 : 3) * region);  // residual
-  return tally.finish(kind, rates_.host_seconds);
+  return tally.finish(kind, rates_.host_seconds, profile_);
 }
 
 Work LayerClock::embedding() const {

@@ -7,6 +7,9 @@
 namespace ndmesh::plan {
 namespace {
 
+/// Of one float32 gradient element: read for the norm, then read and written to be scaled.
+constexpr double clipping_bytes = 12;
+
 void check_known(const Problem& problem) {
   const cluster::Device& device = problem.cluster.device;
   Problems problems;
@@ -67,7 +70,8 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   rates.score_bytes = constants["score_bytes"];
   rates.element_bytes = static_cast<double>(bytes_of(problem.precision.compute));
   rates.overlap_slowdown = constants["overlap_slowdown"];
-  rates.optimizer_bytes = constants["optimizer_bytes"];
+  rates.optimizer_bytes =
+      constants["optimizer_bytes"] - (problem.profile.time.clips_gradients ? 0 : clipping_bytes);
   rates.host_optimizer_bandwidth = constants["host_optimizer_bandwidth"];
   rates.host_bandwidth = device.host_bandwidth;
   rates.micro_batch_seconds = constants["micro_batch_seconds"];

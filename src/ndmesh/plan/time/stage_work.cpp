@@ -96,6 +96,7 @@ Totals& Totals::operator+=(const Totals& other) {
 WorkTable::WorkTable(const Problem& problem, const LayerClock& clock, const job::Recompute& recompute)
     : embedding_(clock.embedding()), behind_(clock.head()) {
   const model::ModelSpec& model = problem.model;
+  tied_ = model.tied ? embedding_.dense : 0;
   KindWorks kinds(clock);
   Work sum;
   before_.push_back(sum);
@@ -133,6 +134,9 @@ Work WorkTable::work(const Stage& stage) const {
   if (stage.last) {
     sum += behind_;
   }
+  if (stage.first && stage.last) {
+    sum.dense -= tied_;
+  }
   return sum;
 }
 
@@ -146,6 +150,9 @@ Totals WorkTable::totals(const Stage& stage) const {
   }
   if (stage.last) {
     sum += behind_totals_;
+  }
+  if (stage.first && stage.last) {
+    sum.dense -= tied_;
   }
   return sum;
 }

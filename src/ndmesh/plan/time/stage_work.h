@@ -42,6 +42,7 @@ class WorkTable {
  private:
   std::vector<Work> before_;  // by layer: everything in front of it, the embedding left out
   std::vector<Totals> totals_before_;
+  double tied_ = 0;  // elements that a stage with both ends would count twice
   Work embedding_, behind_;
   Totals embedding_totals_, behind_totals_;
 };
