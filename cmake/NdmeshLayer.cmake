@@ -29,7 +29,8 @@ if(NDMESH_SANITIZE)
 endif()
 
 # ndmesh_layer(NAME [TORCH] [DEPENDS folder...] [LIBRARIES target...])
-# builds src/ndmesh/NAME, with the folders in it, into the library ndmesh_NAME. With TORCH it may include libtorch.
+# builds src/ndmesh/NAME, with the folders in it, into the library ndmesh_NAME. With TORCH it may include libtorch. Adds NAME to
+# NDMESH_RUNTIME_LAYERS or, without TORCH, to NDMESH_PLANNER_LAYERS.
 function(ndmesh_layer name)
   cmake_parse_arguments(LAYER "TORCH" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -39,5 +40,8 @@ function(ndmesh_layer name)
   target_link_libraries(ndmesh_${name} PUBLIC ndmesh_options ${LAYER_DEPENDS} ${LAYER_LIBRARIES} Threads::Threads)
   if(LAYER_TORCH)
     ndmesh_use_torch(ndmesh_${name})
+    set(NDMESH_RUNTIME_LAYERS ${NDMESH_RUNTIME_LAYERS} ${name} PARENT_SCOPE)
+  else()
+    set(NDMESH_PLANNER_LAYERS ${NDMESH_PLANNER_LAYERS} ${name} PARENT_SCOPE)
   endif()
 endfunction()

@@ -108,13 +108,24 @@ def test_programs(preset, slow):
             for path in built if path.suffix == ""]
 
 
-def tree_programs(preset, slow):
-    """The checks of sources and documents in tests/tree."""
+def scripts(folder, preset, slow):
+    """The checks of one folder of scripts."""
     environment = {"NDMESH_PRESET": preset, "PYTHONDONTWRITEBYTECODE": "1"}
-    files = sorted((ROOT / "tests" / "tree").glob("*_test.py"))
+    files = sorted((ROOT / "tests" / folder).glob("*_test.py"))
     limit = SLOW_LIMIT_SECONDS if slow else FAST_LIMIT_SECONDS
-    return [Program(f"tree/{path.stem.removesuffix('_test')}", [sys.executable, str(path)], environment, limit)
+    return [Program(f"{folder}/{path.stem.removesuffix('_test')}", [sys.executable, str(path)], environment, limit)
             for path in files if slow or not path.name.startswith("slow_")]
+
+
+def programs_of(preset, slow):
+    """All of one preset. Slow tests and the checks of sources and documents belong to release, those of the installed library
+    to planner-only too."""
+    programs = test_programs(preset, slow and preset not in (*SANITIZED, "planner-only"))
+    if preset == "release":
+        programs += scripts("tree", preset, slow)
+    if preset in ("release", "planner-only"):
+        programs += scripts("consumer", preset, slow)
+    return programs
 
 
 def print_result(result):
@@ -126,11 +137,8 @@ def print_result(result):
 
 
 def run_preset(preset, slow, names):
-    """All programs of one preset, two at a time; the tree's checks and the slow tests belong to release."""
-    slow = slow and preset not in (*SANITIZED, "planner-only")
-    programs = test_programs(preset, slow)
-    if preset == "release":
-        programs += tree_programs(preset, slow)
+    """All programs of one preset, or those that are named, two at a time."""
+    programs = programs_of(preset, slow)
     known = sorted({program.name.split("/")[0] for program in programs})
     for name in names:
         if name not in known:

@@ -6,8 +6,10 @@
 #include <fstream>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/measure/record.h"
 #include "ndmesh/plan/memory.h"
 #include "ndmesh/train/gradient_file.h"
+#include "ndmesh/train/trainer.h"
 
 namespace ndmesh::train {
 namespace {

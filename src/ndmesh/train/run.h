@@ -3,11 +3,11 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
-#include <optional>
+#include <string>
 
-#include "ndmesh/measure/record.h"
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/comm/world.h"
 #include "ndmesh/train/inputs.h"
-#include "ndmesh/train/trainer.h"
 
 namespace ndmesh::train {
 

@@ -1,7 +1,6 @@
 #include "ndmesh/train/trainer.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/lr_schedule.h"
 #include "ndmesh/train/scalar_type.h"
+#include "ndmesh/train/thread_count.h"
 
 namespace ndmesh::train {
 namespace {
@@ -36,7 +36,7 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       ledger_scope_(ledger_),
       model_(std::make_shared<nn::Decoder>(inputs.model, scalar_type(inputs.job.dtype))),
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
-  at::set_num_threads(static_cast<int>(job::threads_per_rank(inputs.job)));
+  set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
   communicator_.observe([this](const comm::CollectiveRecord& record) { clock_.add(record); });
   layout_ = parallel::lay_out(*model_, inputs.job, communicator_);
   if (inputs.weights != nullptr) {

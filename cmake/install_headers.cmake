@@ -1,0 +1,21 @@
+# Installs `headers` of the folder `source`, and every header of ndmesh that they include, under `target`.
+
+cmake_policy(VERSION 3.25)
+
+set(todo ${headers})
+set(done "")
+while(todo)
+  list(POP_FRONT todo header)
+  list(APPEND done ${header})
+  file(STRINGS ${source}/${header} includes REGEX "^#include \"ndmesh/")
+  foreach(include ${includes})
+    string(REGEX REPLACE "^#include \"ndmesh/([^\"]+)\".*" "\\1" included "${include}")
+    if(NOT included IN_LIST done AND NOT included IN_LIST todo)
+      list(APPEND todo ${included})
+    endif()
+  endforeach()
+endwhile()
+foreach(header ${done})
+  get_filename_component(folder ${header} DIRECTORY)
+  file(INSTALL ${source}/${header} DESTINATION ${target}/${folder})
+endforeach()

@@ -1,0 +1,133 @@
+#include "ndmesh/train/parameter_file.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "ndmesh/base/error.h"
+#include "ndmesh/base/memory_category.h"
+#include "ndmesh/base/text.h"
+#include "ndmesh/train/safetensors.h"
+#include "ndmesh/train/scalar_type.h"
+
+namespace ndmesh::train {
+namespace {
+
+using parallel::Trainable;
+
+/// Whether it is so on any rank. All ranks have come here when it returns.
+bool on_any_rank(bool mine, comm::Communicator& communicator, const char* label) {
+  const at::Tensor flag = at::full({1}, mine ? 1 : 0, at::kLong);
+  communicator.everyone().all_reduce({flag}, comm::Reduction::max, label);
+  return flag.item<std::int64_t>() != 0;
+}
+
+/// Gathers the values one by one, in order: on rank 0 for the writer, on the others because rank 0 does.
+class Gatherer {
+ public:
+  explicit Gatherer(parallel::DataParallel& layout) : layout_(layout) {}
+
+  at::Tensor next() { return layout_.gather_value(layout_.trainables()[done_++]); }
+  void rest() {
+    while (done_ < layout_.trainables().size()) {
+      next();
+    }
+  }
+
+ private:
+  parallel::DataParallel& layout_;
+  std::size_t done_ = 0;
+};
+
+void write(const std::filesystem::path& file, const std::vector<Trainable>& trainables, Gatherer& gatherer) {
+  std::vector<TensorToWrite> tensors;
+  for (const Trainable& trainable : trainables) {
+    tensors.push_back({trainable.name, trainable.layout.shape()});
+  }
+  const DType dtype = dtype_of(trainables.front().value.scalar_type()).value();
+  write_safetensors(file, tensors, dtype, {{"format", "pt"}},
+                    [&](const std::string&) { return gatherer.next(); });
+}
+
+/// Everything that keeps `stored` from being the parameters of `trainables`.
+void check(const std::filesystem::path& file, const SafetensorsFile& stored,
+           const std::vector<Trainable>& trainables) {
+  Problems problems;
+  std::set<std::string_view> known;
+  for (const Trainable& trainable : trainables) {
+    known.insert(trainable.name);
+    const auto found = stored.tensors().find(trainable.name);
+    if (found == stored.tensors().end()) {
+      problems.add(fmt::format("{}: lacks parameter {}", file.string(), trainable.name));
+    } else if (found->second.shape != trainable.layout.shape()) {
+      problems.add(fmt::format("{}: parameter {} has shape [{}] there, but [{}] in the module", file.string(),
+                               trainable.name, fmt::join(found->second.shape, ", "),
+                               fmt::join(trainable.layout.shape(), ", ")));
+    } else if (!is_floating(found->second.dtype)) {
+      problems.add(fmt::format("{}: parameter {} has dtype {} there; allowed: floating ones", file.string(),
+                               trainable.name, name_of(found->second.dtype)));
+    }
+  }
+  for (const auto& [name, tensor] : stored.tensors()) {
+    if (!known.contains(name)) {
+      problems.add(fmt::format("{}: tensor {} is no parameter of the module", file.string(), shown(name)));
+    }
+  }
+  problems.raise();
+}
+
+void read(const SafetensorsFile& stored, Trainable& trainable, std::int64_t rank) {
+  const std::vector<layout::Box> boxes = trainable.layout.boxes(rank);
+  if (boxes.size() != 1) {
+    throw RunError(trainable.name + ": a part in several boxes cannot be read from a file yet");
+  }
+  stored.read(trainable.name, boxes.front(), trainable.value);
+}
+
+}  // namespace
+
+void save_parameters(const std::filesystem::path& file, parallel::DataParallel& layout,
+                     comm::Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryCategory::buffers);
+  Gatherer gatherer(layout);
+  std::optional<RunError> failure;
+  try {
+    if (communicator.rank() == 0) {
+      write(file, layout.trainables(), gatherer);
+    }
+  } catch (const RunError& error) {
+    failure = error;
+  }
+  gatherer.rest();
+  if (on_any_rank(failure.has_value(), communicator, "parameters written")) {
+    throw failure ? *failure
+                  : RunError(fmt::format("{}: rank 0 could not write it; its error says why", file.string()));
+  }
+}
+
+void load_parameters(const std::filesystem::path& file, parallel::DataParallel& layout,
+                     comm::Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  std::unique_ptr<SafetensorsFile> stored;
+  std::optional<RequestError> refusal;
+  try {
+    stored = std::make_unique<SafetensorsFile>(file);
+    check(file, *stored, layout.trainables());
+  } catch (const RequestError& error) {
+    refusal = error;
+  }
+  if (on_any_rank(refusal.has_value(), communicator, "parameters checked")) {
+    throw refusal ? *refusal : RequestError(fmt::format("{}: another rank cannot load it", file.string()));
+  }
+  for (Trainable& trainable : layout.trainables()) {
+    read(*stored, trainable, communicator.rank());
+  }
+  layout.parameters_changed();
+}
+
+}  // namespace ndmesh::train
