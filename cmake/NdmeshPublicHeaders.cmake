@@ -2,6 +2,7 @@
 
 set(NDMESH_PLANNER_HEADERS
     base/error.h
+    base/log.h
     base/units.h
     model/config.h
     cluster/cluster.h
@@ -26,4 +27,5 @@ set(NDMESH_RUNTIME_HEADERS
     train/lr_schedule.h
     train/parameter_file.h
     train/run.h
-    train/safetensors.h)
+    train/safetensors.h
+    train/thread_count.h)

@@ -112,5 +112,13 @@ class Jobs(unittest.TestCase):
             self.assertEqual(done.returncode, 0, f"{sources.name_of(path)}: {done.stderr}")
 
 
+class Library(unittest.TestCase):
+    def test_the_page_lists_the_public_headers(self):
+        stated = re.findall(r"^    ([\w/]+\.h)\)?$", (sources.ROOT / "cmake/NdmeshPublicHeaders.cmake").read_text(), re.MULTILINE)
+        self.assertGreater(len(stated), 20)
+        listed = re.findall(r"^\| `ndmesh/([\w/]+\.h)` \|", (sources.ROOT / "docs/library.md").read_text(), re.MULTILINE)
+        self.assertEqual(sorted(listed), sorted(stated))
+
+
 if __name__ == "__main__":
     unittest.main()

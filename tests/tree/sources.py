@@ -18,7 +18,7 @@ def files(*suffixes, under="."):
 
 
 def cpp_files():
-    for folder in ("src", "tests", "bench", "cmake"):
+    for folder in ("src", "tests", "bench", "cmake", "examples"):
         yield from files(".h", ".cpp", under=folder)
 
 

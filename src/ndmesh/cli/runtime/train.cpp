@@ -13,6 +13,7 @@
 #include "ndmesh/base/units.h"
 #include "ndmesh/cli/runtime/commands.h"
 #include "ndmesh/measure/memory_ledger.h"
+#include "ndmesh/measure/record.h"
 #include "ndmesh/plan/memory.h"
 
 namespace ndmesh::cli {
