@@ -25,7 +25,7 @@ class Runtime(unittest.TestCase):
                 said = run(build / "own_model", ranks, cwd=folder)
             losses.append([float(loss) for loss in re.findall(r"loss (\S+)", said)])
             self.assertGreater(float(re.search(r"safetensors: (\S+) %", said)[1]), 90, said)
-        self.assertEqual(len(losses[0]), 6)
+        self.assertEqual(len(losses[0]), 4)
         for loss in zip(*losses):  # in float32, printed to four places
             self.assertLess(max(loss) - min(loss), 1e-3)
 

@@ -55,7 +55,8 @@ def write_lint_commands():
     """A compilation database for clang-tidy, in a folder that it returns. Warnings that only g++ knows are no finding."""
     folder = BUILD / "lint"
     folder.mkdir(exist_ok=True)
-    entries = [{"file": file, "directory": str(BUILD), "arguments": ["clang++", *options, "-Wno-unknown-warning-option", "-c", file]}
+    entries = [{"file": file, "directory": str(BUILD),
+                "arguments": ["clang++", *options, "-Wno-unknown-warning-option", "-c", file]}
                for file, options in commands().items()]
     (folder / "compile_commands.json").write_text(json.dumps(entries))
     return folder
