@@ -50,6 +50,20 @@ void add(const std::string& name, const std::vector<std::vector<std::int64_t>>& 
   }
 }
 
+void add_attention(const std::string& name, std::int64_t sequence, std::int64_t kv_heads) {
+  using Inputs = std::vector<at::Tensor>;
+  const std::vector<std::int64_t> queries = {2, sequence, 8, 64};
+  const std::vector<std::int64_t> keys = {2, sequence, kv_heads, 64};
+  add(
+      name, {queries, keys, keys}, 2 * sequence * 8 * 64,
+      [](const Inputs& t) { return nn::attention(t[0], t[1], t[2]); },
+      [](const Inputs& t) {
+        return at::scaled_dot_product_attention(t[0].transpose(1, 2), t[1].transpose(1, 2),
+                                                t[2].transpose(1, 2), {}, 0.0, true, {}, true)
+            .transpose(1, 2);
+      });
+}
+
 void add_all() {
   const std::int64_t tokens = 1024;
   const std::int64_t hidden = 512;
@@ -84,6 +98,9 @@ void add_all() {
         const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1).to(t[0].scalar_type());
         return torch_rotate(t[0], both.cos(), both.sin());
       });
+  add_attention("attention (2 x 512, 8 heads of 64)", 512, 8);
+  add_attention("attention (2 x 512, 8 heads of 64, 2 for keys)", 512, 2);
+  add_attention("attention (2 x 2048, 8 heads of 64)", 2048, 8);
   const at::Tensor ids = at::randint(32000, {1, tokens}, at::kLong);
   add(
       "embed (vocabulary 32000)", {{32000, hidden}}, elements,

@@ -89,6 +89,17 @@ TEST_P(KernelsAgree, OnAttention) {
   expect_same(own.attention(last, past).out_BSND, composite.attention(last, past).out_BSND);
 }
 
+TEST_P(KernelsAgree, OnTheLogSumOfScores) {
+  const Kernels::AttentionInputs in = {value({1, 150, 6, 16}, 1), value({1, 150, 2, 16}, 2),
+                                       value({1, 150, 2, 16}, 3)};
+  for (const AttentionOptions& options : {AttentionOptions{}, {.softcap = 1.5, .window = 33}}) {
+    const at::Tensor lse = own.attention(in, options).lse_BNS;
+    EXPECT_EQ(lse.scalar_type(), wide_dtype(GetParam()));
+    EXPECT_LT(distance(lse, composite.attention(in, options).lse_BNS),
+              GetParam() == at::kDouble ? 1e-14 : 1e-6);
+  }
+}
+
 TEST_P(KernelsAgree, OnEmbeddingGradient) {
   const at::Tensor ids = at::tensor(std::vector<std::int64_t>{2, 0, 2, 2}).view({2, 2});
   expect_same(own.embedding_gradient(ids, value({2, 2, 5}, 1), 4),

@@ -111,6 +111,55 @@ TEST_P(Operators, Attention) {
   }
 }
 
+struct AttentionShape {
+  std::int64_t sequence;
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t size;
+};
+
+TEST_P(Operators,
+       AttentionInManyShapes) {  // tiles are 64 keys by 128 queries: below, at and beyond their borders
+  for (const AttentionShape& shape : {AttentionShape{1, 1, 1, 2},
+                                      {2, 3, 1, 4},
+                                      {63, 2, 1, 16},
+                                      {64, 2, 2, 32},
+                                      {65, 6, 2, 64},
+                                      {128, 1, 1, 80},
+                                      {129, 4, 1, 40},
+                                      {130, 5, 1, 128},
+                                      {97, 40, 1, 6},
+                                      {200, 2, 1, 256},
+                                      {257, 3, 3, 18}}) {
+    for (const AttentionOptions& options : {AttentionOptions{}, {.scale = 0.1, .softcap = 3, .window = 70}}) {
+      const Operator op = [&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], options)}; };
+      const Operator composite = [&](const Tensors& t) {
+        return Tensors{plain_attention(t[0], t[1], t[2], options)};
+      };
+      SCOPED_TRACE(testing::Message() << shape.sequence << " positions, " << shape.heads << " heads over "
+                                      << shape.kv_heads << ", size " << shape.size);
+      expect_equal(op, composite,
+                   {random({2, shape.sequence, shape.heads, shape.size}),
+                    random({2, shape.sequence, shape.kv_heads, shape.size}, at::kDouble, 2),
+                    random({2, shape.sequence, shape.kv_heads, shape.size}, at::kDouble, 3)},
+                   GetParam());
+    }
+  }
+}
+
+TEST_P(Operators, AttentionReadsPartsOfAFusedProjection) {
+  const auto parts = [](const at::Tensor& qkv) { return qkv.split({4, 2, 2}, 2); };
+  const Operator op = [&](const Tensors& t) {
+    const auto qkv = parts(t[0]);
+    return Tensors{attention(qkv[0], qkv[1], qkv[2])};
+  };
+  const Operator composite = [&](const Tensors& t) {
+    const auto qkv = parts(t[0]);
+    return Tensors{plain_attention(qkv[0], qkv[1], qkv[2])};
+  };
+  expect_equal(op, composite, {random({2, 70, 8, 16})}, GetParam());
+}
+
 TEST_P(Operators, Embed) {
   const at::Tensor ids = at::tensor(std::vector<std::int64_t>{3, 0, 3, 9, 3, 0}).view({2, 3});
   const Operator op = [&](const Tensors& t) { return Tensors{embed(t[0], ids)}; };
@@ -133,6 +182,56 @@ TEST_P(Operators, AttentionOverPastKeys) {
       EXPECT_LT(distance(attention(q, k, v, options), expected), tolerance(GetParam())) << queries;
     }
   }
+}
+
+TEST_P(Operators, AttentionOverManyPastKeys) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor k = random({1, 300, 2, 32}, GetParam(), 2);
+  const at::Tensor v = random({1, 300, 2, 32}, GetParam(), 3);
+  for (const std::int64_t queries : {1, 7, 8, 65, 170}) {
+    for (const std::int64_t window : {0, 90}) {
+      const AttentionOptions options = {.window = window, .past = 300 - queries};
+      const at::Tensor q = random({1, queries, 6, 32}, GetParam());
+      const at::Tensor expected =
+          plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), options);
+      EXPECT_LT(distance(attention(q, k, v, options), expected), tolerance(GetParam())) << queries;
+    }
+  }
+}
+
+TEST_P(Operators, AttentionRepeatsBitwiseOnAnyThreads) {
+  const at::Tensor qkv = random({2, 150, 8, 32}, GetParam());
+  const auto results = [&](int threads) {
+    at::set_num_threads(threads);
+    const at::Tensor input = leaf(qkv);
+    const auto parts = input.split({4, 2, 2}, 2);
+    const at::Tensor out = attention(parts[0], parts[1], parts[2]);
+    out.backward(random({2, 150, 4, 32}, GetParam(), 2));
+    at::set_num_threads(1);
+    return std::pair(out.detach(), input.grad());
+  };
+  const auto once = results(1);
+  for (const int threads : {1, 2, 3}) {
+    const auto again = results(threads);
+    EXPECT_TRUE(again.first.equal(once.first)) << threads;
+    EXPECT_TRUE(again.second.equal(once.second)) << threads;
+  }
+}
+
+TEST_P(Operators, AttentionOfLargeScoresDoesNotOverflow) {
+  // Each query's largest score, by far, is its own key's: attention hands on its value.
+  const std::int64_t positions = 200;
+  const at::Tensor angle = at::arange(positions, at::kDouble) * (3.0 / positions);
+  const at::Tensor unit = at::stack({angle.cos(), angle.sin()}, -1).view({1, positions, 1, 2});
+  const at::Tensor q = leaf((unit * 3e4).to(GetParam()));
+  const at::Tensor k = leaf((unit * 3e4).to(GetParam()));
+  const at::Tensor v = leaf(random({1, positions, 1, 2}, GetParam()));
+  const at::Tensor out = attention(q, k, v);
+  const at::Tensor expected = plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble));
+  EXPECT_LT(distance(out, expected), tolerance(GetParam()));
+  out.sum().backward();
+  EXPECT_TRUE(q.grad().isfinite().all().item<bool>());
+  EXPECT_TRUE(k.grad().isfinite().all().item<bool>());
 }
 
 TEST(Embed, ManyUsesOfOneTokenAreSummedBeforeRounding) {  // 256 + 1 is 256 in bfloat16

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/cpu_attention.h"
 #include "ndmesh/nn/cpu_kernels.h"
 #include "ndmesh/nn/kernels.h"
 
@@ -190,6 +191,9 @@ class CpuKernels final : public Kernels {
   }
 
   Attended attention(const AttentionInputs& in, const AttentionOptions& options) const override {
+    if (tiles_can(in)) {
+      return tiled_attention(in, options);
+    }
     if (!flash_can(in, options)) {
       return composite_kernels().attention(in, options);
     }
@@ -210,6 +214,9 @@ class CpuKernels final : public Kernels {
   AttentionInputs attention_backward(const AttentionInputs& in, const Attended& forward,
                                      const at::Tensor& dout_BSND,
                                      const AttentionOptions& options) const override {
+    if (tiles_can(in)) {
+      return tiled_attention_backward(in, forward, dout_BSND, options);
+    }
     if (!flash_can(in, options)) {
       return composite_kernels().attention_backward(in, forward, dout_BSND, options);
     }
