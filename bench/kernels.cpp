@@ -1,5 +1,6 @@
 // Forward and backward of each operator beside the plain libtorch operators under ordinary autograd, one
-// thread. Counter: seconds per element of the operator's input (shown in n = 1e-9); for the loss, per logit.
+// thread. Counter: seconds per element of the operator's input (shown in n = 1e-9); for the loss, per logit; for
+// linear, per multiplication.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -64,6 +65,14 @@ void add_attention(const std::string& name, std::int64_t sequence, std::int64_t 
       });
 }
 
+void add_linear(std::int64_t tokens, std::int64_t in, std::int64_t out) {
+  using Inputs = std::vector<at::Tensor>;
+  add(
+      "linear (" + std::to_string(in) + " to " + std::to_string(out) + ")", {{1, tokens, in}, {out, in}},
+      3 * tokens * in * out, [](const Inputs& t) { return nn::linear(t[0], t[1], {}); },
+      [](const Inputs& t) { return at::linear(t[0], t[1]); });
+}
+
 void add_all() {
   const std::int64_t tokens = 1024;
   const std::int64_t hidden = 512;
@@ -98,6 +107,9 @@ void add_all() {
         const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1).to(t[0].scalar_type());
         return torch_rotate(t[0], both.cos(), both.sin());
       });
+  add_linear(tokens, 512, 2048);
+  add_linear(tokens, 2048, 512);
+  add_linear(tokens, 1024, 1024);
   add_attention("attention (2 x 512, 8 heads of 64)", 512, 8);
   add_attention("attention (2 x 512, 8 heads of 64, 2 for keys)", 512, 2);
   add_attention("attention (2 x 2048, 8 heads of 64)", 2048, 8);

@@ -2,6 +2,10 @@
 // run.
 #include "ndmesh/nn/kernels.h"
 
+#include <ATen/Parallel.h>
+
+#include <array>
+
 #include "ndmesh/nn/functional.h"
 #include "nn/support.h"
 
@@ -27,6 +31,37 @@ class KernelsAgree : public testing::TestWithParam<at::ScalarType> {
 };
 INSTANTIATE_TEST_SUITE_P(DTypes, KernelsAgree, testing::ValuesIn(all_dtypes),
                          [](const auto& instance) { return c10::toString(instance.param); });
+
+TEST_P(KernelsAgree, OnProducts) {  // blocks are 128 by 64 of the result, 512 deep
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{3, 5, 7}, {64, 64, 64}, {129, 65, 513}, {300, 130, 70}}) {
+    for (const bool turned_a : {false, true}) {
+      for (const bool turned_b : {false, true}) {
+        const at::Tensor a = turned_a ? value({k, m}, 1).t() : value({m, k}, 1);
+        const at::Tensor b = turned_b ? value({n, k}, 2).t() : value({k, n}, 2);
+        at::Tensor out = value({m, n}, 3);
+        const at::Tensor added = a.to(at::kDouble).mm(b.to(at::kDouble)) + out.to(at::kDouble);
+        own.multiply(out, a, b, true);
+        EXPECT_LT(distance(out, added), tolerance(GetParam())) << m << ", " << turned_a << turned_b;
+        own.multiply(out, a, b, false);
+        expect_same(out, a.mm(b));
+      }
+    }
+  }
+}
+
+TEST_P(KernelsAgree, OnProductsOfAnyThreads) {
+  const at::Tensor a = value({700, 600}, 1);
+  const at::Tensor b = value({600, 130}, 2);
+  const auto result = [&](int threads) {
+    at::set_num_threads(threads);
+    at::Tensor out = at::empty({700, 130}, a.options());
+    own.multiply(out, a, b, false);
+    at::set_num_threads(1);
+    return out;
+  };
+  EXPECT_LT(distance(result(2), result(1)), GetParam() == at::kFloat ? 1e-300 : tolerance(GetParam()));
+}
 
 TEST_P(KernelsAgree, OnRmsNorm) {
   const at::Tensor x = value({3, 7, 10}, 1);

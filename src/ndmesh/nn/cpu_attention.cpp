@@ -122,7 +122,7 @@ void turn_rows(const GroupedRows<const T>& rows, std::int64_t count, std::int64_
   for (std::int64_t begin = 0; begin < count; begin += tile_keys) {
     const std::int64_t end = std::min(count, begin + tile_keys);
     cpu::ZipRows<T>{rows, zipped, size}.run({begin, end});
-    cpu::TransposeUnits{zipped, to.data + begin, size, to.stride / cpu::pack<T>}.run(
+    cpu::TransposeUnits{zipped, size, to.data + begin, to.stride / cpu::pack<T>, size}.run(
         {0, round_up(end - begin, cpu::pack<T>) / cpu::pack<T>});
   }
 }
@@ -166,8 +166,9 @@ class Forward {
     for (std::int64_t column = 0; column < p_.columns(); column += tile_columns) {
       tile_.take(p_, column);
       cpu::GatherRows<T>{in.q, queries_, p_.size, tile_.padded}.run({column, column + tile_.count});
-      cpu::TransposeUnits{queries_, query_units_, p_.size / cpu::pack<T>, tile_.padded}.run(
-          {0, tile_.padded});
+      cpu::TransposeUnits{queries_, p_.size / cpu::pack<T>, query_units_, tile_.padded,
+                          p_.size / cpu::pack<T>}
+          .run({0, tile_.padded});
       std::fill_n(largest_, tile_.padded, std::numeric_limits<float>::lowest());
       std::fill_n(total_, tile_.padded, 0.0F);
       for (std::int64_t key = tile_.first_key(); key < tile_.end_key(); key += tile_keys) {
@@ -251,7 +252,8 @@ struct ColumnOperand {
 
   void take(const GroupedRows<const T>& from, const ColumnTile& tile, std::int64_t size) {
     cpu::GatherRows<T>{from, rows, size, tile.padded}.run({tile.begin, tile.begin + tile.count});
-    cpu::TransposeUnits{rows, units, size / cpu::pack<T>, tile.padded}.run({0, tile.padded});
+    cpu::TransposeUnits{rows, size / cpu::pack<T>, units, tile.padded, size / cpu::pack<T>}.run(
+        {0, tile.padded});
     if (zipped != rows) {
       cpu::ZipRows<T>{{rows, 1, size, 0}, zipped, size}.run({0, tile.padded});
     }

@@ -251,13 +251,13 @@ static void loop(const TransposeUnits& k, Rows rows) {
     for (std::int64_t unit = 0; unit < k.units; ++unit) {
 #pragma omp simd
       for (std::int64_t i = 0; i < block; ++i) {
-        to[unit * k.stride + row + i] = from[(row + i) * k.units + unit];
+        to[unit * k.to_stride + row + i] = from[(row + i) * k.from_stride + unit];
       }
     }
   }
   for (; row < rows.end; ++row) {
     for (std::int64_t unit = 0; unit < k.units; ++unit) {
-      to[unit * k.stride + row] = from[row * k.units + unit];
+      to[unit * k.to_stride + row] = from[row * k.from_stride + unit];
     }
   }
 }

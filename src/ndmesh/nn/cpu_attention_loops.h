@@ -102,12 +102,13 @@ struct ZipRows {
   void run(Rows rows) const;
 };
 
-/// Turns `units` columns of 4 bytes: to[u][r] = from[r][u]; rows of `to` are `stride` units apart.
+/// to[u][r] = from[r][u] for `units` columns of 4 bytes; strides in those.
 struct TransposeUnits {
   const void* from;
+  std::int64_t from_stride;
   void* to;
+  std::int64_t to_stride;
   std::int64_t units;
-  std::int64_t stride;
   void run(Rows rows) const;
 };
 

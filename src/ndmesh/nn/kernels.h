@@ -20,6 +20,10 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
+  /// out_MN = a_MK . b_KN, or added to what out holds; a and b may be transposed views.
+  virtual void multiply(at::Tensor& out_MN, const at::Tensor& a_MK, const at::Tensor& b_KN,
+                        bool add) const = 0;
+
   struct Normed {
     at::Tensor sum;     ///< x + y, undefined without y
     at::Tensor normed;  ///< norm(sum) * weight
@@ -79,7 +83,8 @@ class Kernels {
                                    bool gradient) const = 0;
 };
 
-/// Own loops (cpu_kernels.h) and libtorch's flash attention for CPUs.
+/// Own loops (cpu_kernels.h), attention (cpu_attention.h) and products (cpu_matmul.h); what those do not compute,
+/// libtorch's flash attention for CPUs and its products do.
 const Kernels& cpu_kernels();
 /// Plain libtorch operators, for any device.
 const Kernels& composite_kernels();

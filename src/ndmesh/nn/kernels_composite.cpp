@@ -48,6 +48,14 @@ at::Tensor masked(const at::Tensor& raw_BNSS, const AttentionOptions& options) {
 
 class CompositeKernels final : public Kernels {
  public:
+  void multiply(at::Tensor& out_MN, const at::Tensor& a_MK, const at::Tensor& b_KN, bool add) const override {
+    if (add) {
+      out_MN.addmm_(a_MK, b_KN);
+    } else {
+      at::mm_out(out_MN, a_MK, b_KN);
+    }
+  }
+
   Normed rms_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
                   double eps) const override {
     const at::Tensor sum = y.defined() ? x + y : x;

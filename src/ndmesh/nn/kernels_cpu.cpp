@@ -9,6 +9,7 @@
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/cpu_attention.h"
 #include "ndmesh/nn/cpu_kernels.h"
+#include "ndmesh/nn/cpu_matmul.h"
 #include "ndmesh/nn/kernels.h"
 
 namespace ndmesh::nn {
@@ -85,6 +86,14 @@ std::optional<double> scale_of(const AttentionOptions& options) {
 
 class CpuKernels final : public Kernels {
  public:
+  void multiply(at::Tensor& out_MN, const at::Tensor& a_MK, const at::Tensor& b_KN, bool add) const override {
+    if (blocks_can(a_MK, b_KN)) {
+      blocked_matmul(out_MN, a_MK, b_KN, add);
+    } else {
+      composite_kernels().multiply(out_MN, a_MK, b_KN, add);
+    }
+  }
+
   Normed rms_norm(const at::Tensor& x_any, const at::Tensor& y_any, const at::Tensor& weight,
                   double eps) const override {
     const at::Tensor x = dense(x_any);

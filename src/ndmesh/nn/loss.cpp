@@ -34,10 +34,8 @@ class WeightGradient {
     if (sum_.scalar_type() != dtype_) {
       const at::Tensor product = at::mm(dlogits_TV.t(), x_TH);
       empty_ ? sum_.copy_(product) : sum_.add_(product);
-    } else if (empty_) {
-      at::mm_out(sum_, dlogits_TV.t(), x_TH);
     } else {
-      sum_.addmm_(dlogits_TV.t(), x_TH);
+      kernels_for(x_TH).multiply(sum_, dlogits_TV.t(), x_TH, !empty_);
     }
     empty_ = false;
   }
@@ -74,11 +72,11 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
     const std::int64_t length = std::min(chunk, tokens - begin);
     const at::Tensor x = x_TH.narrow(0, begin, length);
     at::Tensor logits = buffer_TV.narrow(0, 0, length);
-    at::mm_out(logits, x, weight_VH.t());
+    kernels.multiply(logits, x, weight_VH.t(), false);
     sum += kernels.cross_entropy(logits, targets_T.narrow(0, begin, length), scale, want_dx || want_dweight);
     if (want_dx) {
       at::Tensor dx = result.dx_TH.narrow(0, begin, length);
-      at::mm_out(dx, logits, weight_VH);
+      kernels.multiply(dx, logits, weight_VH, false);
     }
     if (want_dweight) {
       dweight->add(logits, x);
