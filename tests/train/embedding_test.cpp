@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/Allocator.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

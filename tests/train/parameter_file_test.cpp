@@ -1,5 +1,6 @@
 #include "ndmesh/train/parameter_file.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -147,6 +148,45 @@ TEST(ParameterFile, IsConvertedToTheDtypeOfTraining) {
         }
       },
       /*shift=*/2, at::kBFloat16);
+}
+
+/// One tensor under two names, beside one that is a transposed view.
+struct Tied : torch::nn::Module, nn::Unit {
+  explicit Tied(double shift) {
+    const at::Tensor values = at::arange(15, at::kDouble).view({3, 5}) + shift;
+    table = register_parameter("table", values.clone());
+    head = register_parameter("head", table);
+    turned = register_parameter("turned", values.t());
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    return pass(input, [this](const at::Tensor& x) { return at::linear(at::linear(x, table), head.t()); });
+  }
+  at::Tensor table, head, turned;
+};
+
+TEST(ParameterFile, HoldsATiedTensorOnceAndAViewDense) {
+  const ScratchFolder folder;
+  const at::Tensor x = at::ones({2, 5}, at::kDouble);
+  const auto on_two = [&](double shift, const auto& body) {
+    comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [&](comm::Communicator& communicator) {
+      const at::NoGradGuard no_grad;
+      Tied module(shift);
+      body(module, *parallel::fully_shard(module, communicator), communicator);
+    });
+  };
+  on_two(1, [&](Tied&, parallel::DataParallel& layout, comm::Communicator& communicator) {
+    save_parameters(folder / "file", layout, communicator);
+  });
+  const SafetensorsFile stored(folder / "file");
+  EXPECT_EQ(stored.tensors().size(), 2U);
+  EXPECT_FALSE(stored.tensors().contains("head"));
+  at::Tensor turned = at::empty({5, 3}, at::kDouble);
+  stored.read("turned", {{0, 5}, {0, 3}}, turned);
+  EXPECT_TRUE(turned.equal(Tied(1).turned));
+  on_two(7, [&](Tied& module, parallel::DataParallel& layout, comm::Communicator& communicator) {
+    load_parameters(folder / "file", layout, communicator);
+    EXPECT_TRUE(module.forward(x).equal(Tied(1).forward(x)));
+  });
 }
 
 TEST(ParameterFile, AllThatDoesNotFitIsRefusedAtOnce) {

@@ -133,8 +133,8 @@ ShardedUnit::~ShardedUnit() {
 void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {
   comm::Group& everyone = communicator.group(mesh::loss_axes);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor full = parameters_[i].tensor.detach();
-    if (nn::has_memory(full)) {
+    if (nn::has_memory(parameters_[i].tensor)) {
+      const at::Tensor full = parameters_[i].tensor.detach().contiguous();  // it may be a transposed view
       everyone.broadcast({full}, 0, "initial " + parameters_[i].name);
       values_.views[i].copy_(owned_rows({full})[0]);
     }

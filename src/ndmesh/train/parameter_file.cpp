@@ -1,6 +1,7 @@
 #include "ndmesh/train/parameter_file.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -13,6 +13,7 @@ namespace ndmesh::train {
 ///
 /// Both are collective: all ranks of `communicator` call them, between steps (before the first, or after
 /// parameters_changed()), on their own threads. Both throw on every rank or on none, and a run may go on after that.
+/// Peers wait by the limit of the phase: where the disk may take minutes, communicator.enter_phase(Phase::save, ...) first.
 
 /// Rank 0 writes, whole or not at all: an older file stays until the new one is complete and synced. The file is there
 /// when any rank returns. RunError when it cannot be written.
