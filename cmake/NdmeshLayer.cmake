@@ -12,7 +12,7 @@ target_include_directories(ndmesh_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 # Programs too: one precompiled header serves libraries and programs only if both are compiled alike.
 target_compile_options(ndmesh_options INTERFACE -fPIC)
 target_compile_options(ndmesh_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-                       -Wno-restrict)  # g++ 12 warns of every "literal" + string
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 warns of every "literal" + string
 # A newer compiler finds new things to warn of, and instrumented code makes g++ warn of what is not there: those are
 # shown, but do not stop a build.
 if(NOT NDMESH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

@@ -12,6 +12,7 @@ BUILD_PACKAGES="g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libya
 RUNTIME_PACKAGES="python3 python3-venv"             # for pip, which fetches libtorch
 TEST_PACKAGES="python3 clang-format-14"
 ALL_PACKAGES="clang-tidy-14 libbenchmark-dev"
+FUZZ_PACKAGES="clang-14 libclang-rt-14-dev"
 TEXT_PACKAGES="bible-kjv"
 
 say() { printf '%s\n' "-- $*"; }
@@ -141,7 +142,7 @@ build() {
     shift
   done
   [ $# -gt 1 ] && targets=(--target "${@:2}")
-  [ "$preset" = planner-only ] || options+=("-DNDMESH_TORCH=$NDMESH_TORCH")
+  [[ $preset = planner-only || $preset = fuzz ]] || options+=("-DNDMESH_TORCH=$NDMESH_TORCH")
   mkdir -p "build/$preset"
   say "Building build/$preset: some minutes the first time, later only what changed"
   cmake --preset "$preset" "${options[@]}" >"build/$preset/configure.log" 2>&1 || {

@@ -19,6 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SANITIZED = ("asan", "tsan")
+FUZZ_RUNS = 1_000_000
 FAST_LIMIT_SECONDS = 300
 SLOW_LIMIT_SECONDS = 3600
 
@@ -60,6 +61,18 @@ def count_unittest(output):
     return (int(ran[1]) if ran else 0) - failed - skipped, failed, skipped
 
 
+def count_libfuzzer(output):
+    """One target is one test: it passes when it made all of its runs and found nothing."""
+    done = re.search(rf"^Done {FUZZ_RUNS} runs", output, re.MULTILINE) is not None
+    return int(done), int(not done), 0
+
+
+def counter_of(program):
+    if program.command[0] == sys.executable:
+        return count_unittest
+    return count_libfuzzer if "fuzz_" in program.command[0] else count_googletest
+
+
 def run(program):
     """One program's result; its output is kept whole for the case that something failed."""
     start = time.monotonic()
@@ -74,8 +87,7 @@ def run(program):
             trouble = f"took more than {program.limit:.0f} s and was stopped"
         file.seek(0)
         output = file.read().decode(errors="replace")
-    count = count_unittest if program.command[0] == sys.executable else count_googletest
-    passed, failed, skipped = count(output)
+    passed, failed, skipped = counter_of(program)(output)
     if status < 0:
         trouble = f"ended by signal {-status}"
     elif status > 0 and failed == 0:
@@ -108,6 +120,21 @@ def test_programs(preset, slow):
             for path in built if path.suffix == ""]
 
 
+def fuzz_programs():
+    """The libFuzzer targets, each from examples of what it reads; what it makes of them stays in the build folder."""
+    elsewhere = {"job": "examples", "cluster": "examples/clusters", "safetensors": "tests/data/safetensors"}
+    programs = []
+    for path in sorted((ROOT / "build/fuzz/tests/fuzz").glob("fuzz_*")):
+        name = path.name.removeprefix("fuzz_")
+        made = path.with_name(f"made_{name}")
+        made.mkdir(exist_ok=True)
+        seeds = ROOT / elsewhere.get(name, f"tests/fuzz/seeds/{name}")
+        options = [f"-runs={FUZZ_RUNS}", "-seed=1", "-max_len=4096", f"-artifact_prefix={path.parent}/found_{name}_"]
+        programs.append(Program(f"fuzz/{name}", [str(path), *options, str(made), str(seeds)], sanitizer_environment("asan"),
+                                SLOW_LIMIT_SECONDS))
+    return programs
+
+
 def scripts(folder, preset, slow):
     """The checks of one folder of scripts."""
     environment = {"NDMESH_PRESET": preset, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -120,6 +147,8 @@ def scripts(folder, preset, slow):
 def programs_of(preset, slow):
     """All of one preset. Slow tests and the checks of sources and documents belong to release, those of the installed library
     to planner-only too."""
+    if preset == "fuzz":
+        return fuzz_programs()
     programs = test_programs(preset, slow and preset not in (*SANITIZED, "planner-only"))
     if preset == "release":
         programs += scripts("tree", preset, slow)

@@ -111,7 +111,6 @@ std::int64_t bytes_to_receive(const Call& call, int rank, int size) {
       return bytes_of(call.outputs) -
              static_cast<std::int64_t>(call.outputs[static_cast<std::size_t>(rank)].nbytes());
     case Op::broadcast:
-      return rank == call.peer ? 0 : bytes_of(call.outputs);
     case Op::recv:
       return rank == call.peer ? 0 : bytes_of(call.outputs);
     case Op::send:

@@ -167,7 +167,7 @@ void World::finish(std::int64_t rank, std::exception_ptr error) {
       end_run("dead: " + whereabouts(rank) + " when it failed: " + message_of(error), rank);
     }
     if (culprit_ == rank) {
-      first_error_ = error;
+      first_error_ = std::move(error);
     }
   }
   for (Rank& peer : ranks_) {  // sleepers find out whether they waited for this rank

@@ -124,6 +124,7 @@ struct PlanSection {
 };
 struct DebugSection {
   std::string gradients;  ///< file for the first step's gradients
+  std::int64_t trace = 0;  ///< steps whose trace is written
 };
 
 struct Job {

@@ -19,6 +19,9 @@ void StepClock::close_part() {
   const double now = now_seconds();
   times_[part_] += now - part_begun_ - exposed_in_part_;
   times_[Part::exposed] += exposed_in_part_;
+  if (observer_ && now > part_begun_) {
+    observer_(part_, part_begun_, now);
+  }
   part_begun_ = now;
   exposed_in_part_ = 0;
 }

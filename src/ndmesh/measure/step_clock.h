@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ struct StepTimes {
 /// Books the time of one rank's steps. Used by that rank's thread.
 class StepClock {
  public:
+  using PartObserver = std::function<void(Part part, double begin, double end)>;
+
+  /// Told of every stretch of time as it ends, with the exposed time within it; an empty one is told nothing.
+  void observe(PartObserver observer) { observer_ = std::move(observer); }
   /// A step begins, in part `other`.
   void begin();
   /// From now on time belongs to `part`.
@@ -45,6 +50,7 @@ class StepClock {
  private:
   void close_part();
 
+  PartObserver observer_;
   StepTimes times_;
   Part part_ = Part::other;
   double begun_ = 0;

@@ -1,6 +1,7 @@
 #include "ndmesh/parallel/recompute.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,6 +1,7 @@
 #include "ndmesh/parallel/sharded_module.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <unordered_map>

@@ -202,9 +202,14 @@ void ShardedUnit::settle() {
 
 void ShardedUnit::connect() {
   if (connected_) {
-    return;  // a further use in the same forward: the node waits for the gradients of all of them
+    return;  // a further use in the same forward: the nodes wait for the gradients of all of them
   }
   connected_ = true;
+  zero_ == 1 ? connect_each() : connect_all();
+}
+
+/// One node for all parameters: it is reached when all of their gradients are there.
+void ShardedUnit::connect_all() {
   auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this()](variable_list gradients) {
     if (const auto alive = unit.lock()) {  // a parameter holds the node, so the node must not hold its unit
       alive->connected_ = false;
@@ -217,6 +222,30 @@ void ShardedUnit::connect() {
   }
 }
 
+/// A node for each parameter: whole gradients take in each one as it comes, so that it need not wait for the others.
+void ShardedUnit::connect_each() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this(), i](variable_list gradients) {
+      if (const auto alive = unit.lock()) {
+        alive->take_in(i, gradients[0]);
+      }
+    });
+    const auto output = node->add_input_metadata(parameters_[i].tensor);
+    torch::autograd::impl::set_gradient_edge(parameters_[i].tensor, {node, output});
+  }
+}
+
+void ShardedUnit::take_in(std::size_t parameter, const at::Tensor& gradient) {
+  if (gradient.defined()) {
+    whole_gradients_.views[parameter].add_(gradient);
+  }
+  has_gradients_ = true;
+  if (++arrived_ == parameters_.size()) {
+    connected_ = false;
+    events_.gradients_ready(*this, {});
+  }
+}
+
 at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
   ++uses_;
   std::vector<at::Tensor> outputs = {y.detach()};
@@ -224,6 +253,7 @@ at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
              [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
                if (const auto alive = unit.lock()) {
                  --alive->uses_;
+                 alive->arrived_ = 0;
                  alive->events_.before_backward(*alive);
                }
                return gradients;
@@ -251,24 +281,13 @@ void ShardedUnit::complete(std::vector<at::Tensor>& gradients) const {
 }
 
 void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients, bool last) {
-  complete(gradients);
   if (zero_ > 1) {
+    complete(gradients);
     reduce_ = shard_.start_reduce_scatter(gradients_.views, std::move(gradients), has_gradients_,
                                           label_ + " gradients");
-  } else {
-    add_up(gradients);
-    gradients.clear();
-    if (last) {
-      start_whole_reduce();
-    }
-  }
-  has_gradients_ = true;
-}
-
-void ShardedUnit::add_up(const std::vector<at::Tensor>& gradients) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    whole_gradients_.views[i].add_(gradients[i]);
+    has_gradients_ = true;
+  } else if (last) {
+    start_whole_reduce();
   }
 }
 

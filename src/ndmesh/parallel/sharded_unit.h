@@ -46,7 +46,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void settle();
 
   // ---- autograd
-  /// Makes the full parameters functions of a node that receives their gradients. Call at the entry of a
+  /// Makes the full parameters functions of a node (zero 1: one each) that receives their gradients. Call at the entry of a
   /// forward: backward then reaches the node after everything that was made since.
   void connect();
   /// `y`, with a node whose backward announces that this unit's backward begins.
@@ -55,7 +55,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void disconnect();
 
   // ---- gradients
-  /// Takes in gradients. Whole gradients are reduced with the `last` ones of a step.
+  /// Starts to reduce `gradients`; under zero 1 the whole ones, which have taken in all, when these are the `last` of a
+  /// step.
   void start_reduce(std::vector<at::Tensor> gradients, bool last);
   /// Whether backward still has to come to a use of the unit. Its node collects the gradients of all uses, unless the
   /// body runs again in backward: then it receives those of each use apart.
@@ -79,7 +80,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   std::vector<at::Tensor> full_views() const;
   /// Of each full tensor, the rows that this rank owns.
   std::vector<at::Tensor> owned_rows(const std::vector<at::Tensor>& full) const;
-  void add_up(const std::vector<at::Tensor>& gradients);
+  void connect_all();
+  void connect_each();
+  void take_in(std::size_t parameter, const at::Tensor& gradient);
   void start_whole_reduce();
   void complete(std::vector<at::Tensor>& gradients) const;
 
@@ -94,8 +97,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   Flat whole_gradients_;  ///< zero 1: of all rows; gradients_ are rows of it
   at::Tensor full_;       ///< flat storage of the full parameters; memory comes and goes
   State state_ = State::away;
-  std::int64_t uses_ = 0;   ///< forwards whose backward has not begun
-  bool connected_ = false;  ///< to a node that has not received gradients yet
+  std::size_t arrived_ = 0;  ///< zero 1: gradients of the use that backward is at
+  std::int64_t uses_ = 0;    ///< forwards whose backward has not begun
+  bool connected_ = false;   ///< to a node that has not received gradients yet
   bool has_gradients_ = false;
   bool reduced_ = false;  ///< zero 1: whole gradients, in this step
   bool summed_over_replicas_ = false;

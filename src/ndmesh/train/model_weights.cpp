@@ -7,11 +7,11 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/file.h"
-#include "ndmesh/base/json.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/train/model_files.h"
 #include "ndmesh/train/safetensors.h"
 #include "ndmesh/train/scalar_type.h"
+#include "ndmesh/train/weights_index.h"
 
 namespace ndmesh::train {
 namespace {
@@ -20,9 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t most_index_bytes = 64 * 1024 * 1024;
 constexpr std::string_view head_name = "lm_head.weight";
-
-/// Tensor name -> file name, as the index has it.
-using WeightMap = std::map<std::string, std::string>;
 
 std::vector<std::string> safetensors_in(const fs::path& folder) {
   std::error_code error;
@@ -38,32 +35,6 @@ std::vector<std::string> safetensors_in(const fs::path& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-bool is_plain_name(const std::string& name) {
-  return name.ends_with(".safetensors") && name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
-}
-
-WeightMap read_index(const fs::path& file) {
-  const std::string source = file.string();
-  const nlohmann::json index = parse_json(read_file(file, most_index_bytes), source);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    throw RequestError(
-        fmt::format("{}: has no object weight_map that says which file holds which tensor", source));
-  }
-  WeightMap map;
-  Problems problems;
-  for (const auto& [tensor, shard] : index["weight_map"].items()) {
-    if (shard.is_string() && is_plain_name(shard.get_ref<const std::string&>())) {
-      map.emplace(tensor, shard.get<std::string>());
-    } else {
-      problems.add(fmt::format("{}: tensor {} must name a *.safetensors file of the same folder, not {}",
-                               source, shown(tensor), shown(shard.dump())));
-    }
-  }
-  problems.raise();
-  return map;
 }
 
 /// Why a folder without safetensors is refused: it may hold another format.
@@ -89,7 +60,8 @@ class ModelWeights::Opening {
   void run(const model::ModelSpec& model) {
     const std::vector<std::string> present = safetensors_in(folder_);
     if (fs::exists(folder_ / weights_index_file)) {
-      open_indexed(read_index(folder_ / weights_index_file));
+      const fs::path index = folder_ / weights_index_file;
+      open_indexed(parse_weights_index(read_file(index, most_index_bytes), index.string()));
     } else {
       open_unindexed(present);
     }

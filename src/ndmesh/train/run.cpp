@@ -67,7 +67,7 @@ bool is_due(std::int64_t step, std::int64_t every) {
 
 /// The training loop of one rank.
 RunSummary train_rank(const Inputs& inputs, const RunOptions& options, Narrator* narrator,
-                      comm::Communicator& communicator) {
+                      measure::Trace& trace, comm::Communicator& communicator) {
   const job::Job& job = inputs.job;
   communicator.enter_phase(comm::Phase::setup, "set-up");
   Trainer trainer(inputs, communicator, gradient_writer(job.debug.gradients, communicator.rank()));
@@ -77,6 +77,7 @@ RunSummary train_rank(const Inputs& inputs, const RunOptions& options, Narrator*
     const std::int64_t step = ++summary.steps;
     communicator.enter_phase(step == 1 ? comm::Phase::first_step : comm::Phase::step,
                              fmt::format("step {}", step));
+    trainer.trace(step <= job.debug.trace ? &trace.of(communicator.rank()) : nullptr);
     const measure::StepReport report = trainer.step();
     summary.last_loss = report.loss;
     summary.counted = report.memory;
@@ -115,14 +116,18 @@ RunSummary run_training(const Inputs& inputs, const RunOptions& options) {
   const mesh::Mesh mesh(inputs.job.mesh, inputs.job.mesh_order);
   const MemoryBytes predicted = plan::worst(plan::predict_memory(inputs.job, inputs.model)).bytes;
   Narrator narrator(inputs, options, predicted);
+  measure::Trace trace(mesh.world());
   RunSummary summary;
   comm::run_ranks(mesh, limits_of(inputs.job), [&](comm::Communicator& communicator) {
     const bool first = communicator.rank() == 0;
-    const RunSummary mine = train_rank(inputs, options, first ? &narrator : nullptr, communicator);
+    const RunSummary mine = train_rank(inputs, options, first ? &narrator : nullptr, trace, communicator);
     if (first) {
       summary = mine;
     }
   });
+  if (inputs.job.debug.trace > 0) {
+    trace.write(options.folder / "trace.json");
+  }
   summary.predicted = predicted;
   return summary;
 }

@@ -37,7 +37,7 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       model_(std::make_shared<nn::Decoder>(inputs.model, scalar_type(inputs.job.dtype))),
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
   set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
-  communicator_.observe([this](const comm::CollectiveRecord& record) { clock_.add(record); });
+  trace(nullptr);
   layout_ = parallel::lay_out(*model_, inputs.job, communicator_);
   if (inputs.weights != nullptr) {
     fill_from(*inputs.weights, layout_->trainables(), communicator_.rank());
@@ -51,6 +51,18 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
 
 Trainer::~Trainer() {
   communicator_.observe({});
+}
+
+void Trainer::trace(measure::RankTrace* trace) {
+  communicator_.observe([this, trace](const comm::CollectiveRecord& record) {
+    clock_.add(record);
+    if (trace != nullptr) {
+      trace->add(record);
+    }
+  });
+  clock_.observe(trace == nullptr
+                     ? measure::StepClock::PartObserver()
+                     : [trace](Part part, double begin, double end) { trace->add(part, begin, end); });
 }
 
 measure::StepReport Trainer::step() {

@@ -7,6 +7,7 @@
 #include "ndmesh/measure/memory_ledger.h"
 #include "ndmesh/measure/record.h"
 #include "ndmesh/measure/step_clock.h"
+#include "ndmesh/measure/trace.h"
 #include "ndmesh/nn/decoder.h"
 #include "ndmesh/parallel/data_parallel.h"
 #include "ndmesh/train/adamw.h"
@@ -34,6 +35,9 @@ class Trainer {
 
   /// Mean loss over train.eval_batches global batches of data.eval_files, always the same ones.
   double evaluate();
+
+  /// From now on parts and collectives of this rank go to `trace` too, which outlives them; null: no more.
+  void trace(measure::RankTrace* trace);
 
   /// Writes a Hugging Face folder, whole or not at all, by rank 0.
   void save_model(const std::filesystem::path& folder);

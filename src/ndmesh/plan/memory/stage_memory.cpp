@@ -55,10 +55,6 @@ class Walk {
   /// A runtime without working copies casts by gathering, even from one rank.
   bool gathers() const { return candidate_.zero == 3 && (ranks() > 1 || !profile_.working_copy); }
   bool reduces_into_shards() const { return candidate_.zero >= 2 && ranks() > 1; }
-  /// Gradients of a unit come together; otherwise one parameter's at a time.
-  bool gradients_come_by_unit() const {
-    return reduces_into_shards() || (profile_.gradients_by_unit && candidate_.zero == 1 && ranks() > 1);
-  }
   bool several_micro_batches() const { return micro_batches(problem_, candidate_) > 1; }
 
   bool whole_gradients_wait() const {
@@ -124,8 +120,6 @@ class Walk {
     if (reduces_into_shards()) {
       const std::int64_t waiting = profile_.unit_blocks == 0 ? 0 : block_.whole_gradients;  // parts: of norms
       bytes[MemoryCategory::buffers] += waiting + reduction_of(first.whole_gradients);
-    } else if (gradients_come_by_unit()) {
-      bytes[MemoryCategory::buffers] += first.whole_gradients;
     } else if (!profile_.accumulates_in_place) {
       bytes[MemoryCategory::buffers] += first.largest;
     }
@@ -145,7 +139,7 @@ class Walk {
   }
   std::int64_t waiting_head_gradient() const {
     const bool waits =
-        profile_.chunks_loss && has(UnitKind::last) && (gradients_come_by_unit() || problem_.model.tied);
+        profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
     return waits ? head_gradient() : 0;
   }
 
@@ -158,9 +152,6 @@ class Walk {
   std::int64_t block_gradients() const {
     if (reduces_into_shards()) {
       return reduction_of(blocks_of(profile_.reduced_units) * block_.whole_gradients);
-    }
-    if (gradients_come_by_unit()) {
-      return blocks_of(1) * block_.whole_gradients;
     }
     return profile_.accumulates_in_place ? 0 : block_.largest;
   }

@@ -71,7 +71,6 @@ struct MemoryProfile {
   bool ends_stay_gathered =
       false;                       ///< zero 3: input table, final norm and head are whole for the micro-batch
   std::int64_t reduced_units = 1;  ///< units whose gradients wait for peers at a time
-  bool gradients_by_unit = false;  ///< zero 1: those of a unit come together, not one by one
   bool wide_reduction = false;     ///< gradients are widened into a buffer before they are reduced
   bool dummy_weight_gradients = false;  ///< Transformer Engine: one placeholder for each shape of weight
   bool inputs_of_step = false;          ///< token ids of the whole step, not of a micro-batch

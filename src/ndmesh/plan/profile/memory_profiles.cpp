@@ -16,7 +16,6 @@ MemoryProfile ndmesh_profile() {
           .chunks_loss = true,
           .ends_stay_gathered = true,
           .reduced_units = 2,
-          .gradients_by_unit = true,
           .inputs_of_step = true,
           .accumulates_in_place = false};
 }
