@@ -1,6 +1,7 @@
 #include "ndmesh/parallel/sharded_unit.h"
 
 #include <ATen/Functions.h>
+#include <ATen/SequenceNumber.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -24,7 +25,12 @@ using torch::autograd::variable_list;
 /// gradients from the reduction.
 class GatherNode final : public torch::autograd::Node {
  public:
-  explicit GatherNode(std::function<void(variable_list)> receive) : receive_(std::move(receive)) {}
+  enum class Turn { last, at_once };
+
+  /// Of what is ready, autograd runs first what was made last. `at_once`: before all of it.
+  GatherNode(Turn turn, std::function<void(variable_list)> receive)
+      : Node(turn == Turn::at_once ? UINT64_MAX : at::sequence_number::get_and_increment()),
+        receive_(std::move(receive)) {}
 
   variable_list apply(variable_list&& gradients) override {
     const at::NoGradGuard no_grad;
@@ -210,7 +216,8 @@ void ShardedUnit::connect() {
 
 /// One node for all parameters: it is reached when all of their gradients are there.
 void ShardedUnit::connect_all() {
-  auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this()](variable_list gradients) {
+  auto node = c10::make_intrusive<GatherNode>(GatherNode::Turn::last, [unit = weak_from_this()](
+                                                                          variable_list gradients) {
     if (const auto alive = unit.lock()) {  // a parameter holds the node, so the node must not hold its unit
       alive->connected_ = false;
       alive->events_.gradients_ready(*alive, std::move(gradients));
@@ -225,11 +232,12 @@ void ShardedUnit::connect_all() {
 /// A node for each parameter: whole gradients take in each one as it comes, so that it need not wait for the others.
 void ShardedUnit::connect_each() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    auto node = c10::make_intrusive<GatherNode>([unit = weak_from_this(), i](variable_list gradients) {
-      if (const auto alive = unit.lock()) {
-        alive->take_in(i, gradients[0]);
-      }
-    });
+    auto node = c10::make_intrusive<GatherNode>(GatherNode::Turn::at_once,
+                                                [unit = weak_from_this(), i](variable_list gradients) {
+                                                  if (const auto alive = unit.lock()) {
+                                                    alive->take_in(i, gradients[0]);
+                                                  }
+                                                });
     const auto output = node->add_input_metadata(parameters_[i].tensor);
     torch::autograd::impl::set_gradient_edge(parameters_[i].tensor, {node, output});
   }
