@@ -208,9 +208,10 @@ std::vector<Field> declare() {
   list.push_back(text("debug.gradients", "a file",
                       "Write every gradient of the first step, gathered, before clipping, as safetensors",
                       at(&Job::debug, &DebugSection::gradients)));
-  list.push_back(integer("debug.trace", {0, 10'000},
-                         "Steps, from the first, of which trace.json in the run folder shows compute and every collective",
-                         at(&Job::debug, &DebugSection::trace)));
+  list.push_back(integer(
+      "debug.trace", {0, 10'000},
+      "Steps, from the first, of which trace.json in the run folder shows compute and every collective",
+      at(&Job::debug, &DebugSection::trace)));
   return list;
 }
 

@@ -123,7 +123,7 @@ struct PlanSection {
   ServingKeys serving;
 };
 struct DebugSection {
-  std::string gradients;  ///< file for the first step's gradients
+  std::string gradients;   ///< file for the first step's gradients
   std::int64_t trace = 0;  ///< steps whose trace is written
 };
 
