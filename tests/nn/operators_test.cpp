@@ -130,7 +130,8 @@ TEST_P(Operators,
                                       {130, 5, 1, 128},
                                       {97, 40, 1, 6},
                                       {200, 2, 1, 256},
-                                      {257, 3, 3, 18}}) {
+                                      {257, 3, 3, 18},
+                                      {70, 2, 1, 5}}) {
     for (const AttentionOptions& options : {AttentionOptions{}, {.scale = 0.1, .softcap = 3, .window = 70}}) {
       const Operator op = [&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], options)}; };
       const Operator composite = [&](const Tensors& t) {

@@ -10,7 +10,8 @@
 
 /// The operators of the decoder: differentiable, on any device, float64, float32 or bfloat16. On the CPU
 /// norms, rotary embedding, SwiGLU, cross-entropy and the embedding gradient run own fused loops
-/// (cpu_kernels.h), because the composites cost more there or round more often; elsewhere the composites of
+/// (cpu_kernels.h), attention own tiles (cpu_attention.h) and float32 products own blocks (cpu_matmul.h), because
+/// libtorch's cost more there or round more often; elsewhere the composites of
 /// libtorch (kernels.h). Gradients of parameters are booked as MemoryCategory::buffers. Arguments that do not
 /// fit each other, and token ids outside of the vocabulary (RunError), throw before anything is computed.
 /// Shape letters: B batch, S sequence, H hidden, F ffn, V vocabulary, N query heads, K key/value heads, D

@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <malloc.h>
+
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -36,6 +38,16 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 void ask_to_stop(int signal) {
   stop_asked = true;
   std::signal(signal, SIG_DFL);
+}
+
+/// Freed tensors stay with the process for the next ones. Handed back, each of them would be zeroed and mapped again
+/// by the kernel in every step.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int bytes = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, bytes);
+  mallopt(M_TRIM_THRESHOLD, bytes);
+#endif
 }
 
 fs::path run_folder(const Options& options, const job::Job& job) {
@@ -83,6 +95,7 @@ nlohmann::json summary_json(const train::RunSummary& summary, const fs::path& fo
 }
 
 int run(const Options& options) {
+  keep_freed_memory();
   measure::install_counting_allocator();
   const train::Inputs inputs = train::open_inputs(job::read_job(options.job, options.overrides));
   for (const std::string& warning : job::keys_of_planning(inputs.job)) {
