@@ -94,6 +94,14 @@ TEST(InspectModel, CountsPresetsFoldersConfigsAndJobs) {
               testing::AllOf(HasSubstr("8,030,261,248 parameters"), HasSubstr("bfloat16 14.96 GiB")));
 }
 
+TEST(InspectModel, ListsFamiliesWithoutASource) {
+  const Json families = json_of({"inspect", "model", "--json"});
+  EXPECT_THAT(families["run"], testing::Contains("gemma2"));
+  EXPECT_THAT(families["planned"], testing::Contains("mixtral"));
+  EXPECT_THAT(families["planned"], testing::Not(testing::Contains("gemma2")));
+  EXPECT_THAT(run({"inspect", "model"}).out, HasSubstr("that run:  llama, mistral"));
+}
+
 TEST(InspectModel, ExpertsEstimatesAndMultiTokenPrediction) {
   const Json mixtral = json_of({"inspect", "model", "mixtral-8x7b", "--json"});
   EXPECT_EQ(mixtral["parameter_count"], 46702792704);
@@ -133,7 +141,6 @@ TEST(InspectModel, FlopsAreThoseOfTheSequence) {
 }
 
 TEST(InspectModel, RefusesWhatIsNoModel) {
-  expect_refused({"inspect", "model"}, {"a SOURCE is needed"});
   expect_refused({"inspect", "model", "llama-3-8"},
                  {"\"llama-3-8\" is no job file", "did you mean llama-3-8b?"});
   expect_refused({"inspect", "model", "llama-1m", "llama-28m"}, {"one SOURCE is inspected at a time"});

@@ -106,12 +106,6 @@ TEST(Check, ModelsThatDoNotRunYetAreRefusedByFeature) {
               ElementsAre(HasSubstr("routed experts (model_type llama) are not built yet for running")));
   EXPECT_THAT(with([](Spec& s) { s.latent = model::LatentAttention{}; }), ElementsAre(HasSubstr("latent")));
   EXPECT_THAT(with([](Spec& s) { s.mtp_layers = 1; }), ElementsAre(HasSubstr("multi-token")));
-  EXPECT_THAT(with([](Spec& s) { s.layer_norm = true; }),
-              ElementsAre(HasSubstr("LayerNorm (model_type llama) is")));
-  EXPECT_THAT(with([](Spec& s) { s.gated = false; }), ElementsAre(HasSubstr("without a gate")));
-  EXPECT_THAT(with([](Spec& s) { s.learned_positions = true; }), ElementsAre(HasSubstr("learned positions")));
-  EXPECT_THAT(with([](Spec& s) { s.fused_qkv = true; }), ElementsAre(HasSubstr("fused query")));
-  EXPECT_THAT(with([](Spec& s) { s.post_norms = true; }), ElementsAre(HasSubstr("norms behind")));
   EXPECT_THAT(with([](Spec& s) { s.attention_sinks = true; }), ElementsAre(HasSubstr("attention sinks")));
   EXPECT_THAT(with([](Spec& s) { s.family = "estimate"; }), ElementsAre(HasSubstr("only the size is known")));
 }

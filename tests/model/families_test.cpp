@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -168,6 +169,41 @@ TEST(Families, WindowsAndCaches) {
   EXPECT_EQ(preset("deepseek-v3").kv_elements_per_token(), 512 + 64);
   EXPECT_EQ(preset("deepseek-v3").query_width(), 128 * 192);
   EXPECT_EQ(preset("deepseek-v3").value_width(), 128 * 128);
+}
+
+TEST(Families, Scales) {
+  const ModelSpec gemma2 = read({{"model_type", "gemma2"}});
+  EXPECT_EQ(gemma2.attention_softcap, 50.0);
+  EXPECT_EQ(gemma2.logits_softcap, 30.0);
+  EXPECT_EQ(gemma2.attention_scale(), 1.0 / 16);
+  EXPECT_TRUE(gemma2.scaled_embedding && gemma2.unit_offset_norm);
+  EXPECT_EQ(gemma2.activation, Activation::gelu_tanh);
+  const ModelSpec uncapped = read({{"model_type", "gemma2"}, {"attn_logit_softcapping", nullptr}});
+  EXPECT_EQ(uncapped.attention_softcap, std::nullopt);
+  const ModelSpec gemma3 = read({{"model_type", "gemma3_text"}});
+  EXPECT_EQ(gemma3.attention_softcap, std::nullopt);
+  EXPECT_EQ(gemma3.rope_theta, 1e6);
+  EXPECT_EQ(gemma3.rope_local_theta, 1e4);
+  const ModelSpec granite = read({{"model_type", "granite"}, {"attention_multiplier", 0.015625}});
+  EXPECT_EQ(granite.attention_scale(), 0.015625);
+  EXPECT_EQ(granite.embedding_multiplier, 1.0);
+  EXPECT_EQ(read({{"model_type", "llama"}}).attention_scale(), 1 / std::sqrt(128.0));
+  EXPECT_EQ(read({{"model_type", "phi3"}, {"partial_rotary_factor", 0.75}}).rotary_dim(), 72);
+}
+
+TEST(Families, RefuseScalesThatCannotBe) {
+  EXPECT_THAT(problem_with({{"model_type", "granite"}}, "residual_multiplier", 0),
+              HasSubstr("residual_multiplier is 0"));
+  EXPECT_THAT(problem_with({{"model_type", "gemma2"}}, "final_logit_softcapping", -1),
+              HasSubstr("final_logit_softcapping is -1"));
+  EXPECT_THAT(problem_with({{"model_type", "gemma2"}}, "query_pre_attn_scalar", "256"),
+              HasSubstr("query_pre_attn_scalar is \"256\""));
+  EXPECT_THAT(problem_with({{"model_type", "gemma3_text"}}, "rope_local_base_freq", 0),
+              HasSubstr("rope_local_base_freq is 0"));
+  EXPECT_THAT(problem_with({{"model_type", "gemma3_text"}}, "sliding_window", nullptr),
+              HasSubstr("sliding_window: is null, but layers have sliding_attention"));
+  EXPECT_THAT(problem_with({{"model_type", "phi3"}}, "partial_rotary_factor", 0.35),
+              HasSubstr("0.35 of head size 96 is 33 numbers; allowed: an even number"));
 }
 
 TEST(Families, TextConfigOfMultiModalModels) {

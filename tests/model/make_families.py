@@ -66,6 +66,8 @@ FAMILIES = {
     "deepseek_v3": [SMALL | DEEPSEEK | {"attention_bias": True}, SMALL | DEEPSEEK],
     "gpt_oss": [SMALL | {"head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 2}],
     "phi3": [SMALL | {"pad_token_id": 0}],
+    "olmo2": [SMALL, SMALL | {"attention_bias": True, "num_key_value_heads": 6, "tie_word_embeddings": True}],
+    "granite": [SMALL | {"attention_bias": True, "mlp_bias": True}, SMALL | {"tie_word_embeddings": True}],
 }
 
 
@@ -167,6 +169,10 @@ PUBLISHED = {
     "gpt-oss-20b": ("gpt_oss", {"num_hidden_layers": 24, "num_local_experts": 32}),
     "gpt-oss-120b": ("gpt_oss", {}),
     "Phi-3-mini": ("phi3", {}),
+    "OLMo-2-7B": ("olmo2", sizes(4096, 32, 32, 32, 128, 11008, 100352)),
+    "OLMo-2-13B": ("olmo2", sizes(5120, 40, 40, 40, 128, 13824, 100352)),
+    "granite-3.1-2b": ("granite", sizes(2048, 40, 32, 8, 64, 8192, 49155, tie_word_embeddings=True)),
+    "granite-3.1-8b": ("granite", sizes(4096, 40, 32, 8, 128, 12800, 49155, tie_word_embeddings=True)),
 }
 
 

@@ -5,6 +5,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/model/family.h"
 #include "support/mutations.h"
 
 namespace ndmesh::model {
@@ -322,14 +323,24 @@ TEST(Config, RefusesWhatIsNotBuilt) {
 TEST(Config, WhatIsOnlyPlannedIsReadAndNamed) {
   EXPECT_TRUE(unrunnable_reasons(read(small())).empty());
   EXPECT_THAT(not_run_with(small(), "hidden_act", "gelu"),
-              HasSubstr("hidden_act: \"gelu\" is not built; allowed: silu"));
+              HasSubstr("hidden_act: \"gelu\" is not built; allowed: silu, gelu_pytorch_tanh"));
   EXPECT_THAT(not_run_with(small(), "attention_dropout", 0.1),
               HasSubstr("attention_dropout: is 0.1; allowed: 0"));
   EXPECT_THAT(not_run_with(small(), "quantization_config", {{"bits", 4}}), HasSubstr("quantized weights"));
   EXPECT_THAT(
       not_run_with(small("mixtral"), "tie_word_embeddings", false),
       HasSubstr("family mixtral is planned, not run; not built yet for running: routed experts; allowed: "
-                "llama, mistral, qwen2, qwen3"));
+                "llama, mistral, qwen2, qwen3, gemma2, gemma3_text, gpt2, phi3, olmo2, granite"));
+  EXPECT_THAT(not_run_with(small("gpt_neox"), "tie_word_embeddings", false),
+              HasSubstr("query, key and value that are fused by head"));
+  EXPECT_THAT(not_run_with(small("gpt2"), "scale_attn_by_inverse_layer_idx", true),
+              HasSubstr("scale_attn_by_inverse_layer_idx: true is not built; allowed: false"));
+  EXPECT_THAT(not_run_with(small("gemma3_text"), "use_bidirectional_attention", true),
+              HasSubstr("use_bidirectional_attention: true is not built"));
+  EXPECT_THAT(not_run_with(small("phi3"), "resid_pdrop", 0.1), HasSubstr("resid_pdrop: is 0.1; allowed: 0"));
+  EXPECT_THAT(not_run_with(small("phi3"), "rope_scaling",
+                           {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}),
+              HasSubstr("\"longrope\" is not built"));
 }
 
 TEST(Config, ByteModels) {
@@ -430,7 +441,7 @@ TEST(Config, MutationsAreReadOrRefused) {
 }
 
 TEST(ConfigWriter, EveryFamilyIsReadBackToTheSameModel) {
-  for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
+  for (const std::string& family : runnable_families()) {
     Json config = small(family);
     config["tie_word_embeddings"] = true;
     config["attention_bias"] = true;
@@ -460,7 +471,7 @@ TEST(ConfigWriter, RefusesWhatTheFamilyCannotSay) {
   ModelSpec spec = read(small());
   spec.qkv_bias = true;  // without a bias of o_proj: llama has one key for both
   EXPECT_THROW(config_from_spec(spec, DType::float32), RequestError);
-  spec.family = "gpt2";
+  spec.family = "gpt2";  // it has no rotary positions
   EXPECT_THROW(config_from_spec(spec, DType::float32), RequestError);
   spec = read(small());
   spec.planned_only = {"hidden_act: \"gelu\" is not built"};

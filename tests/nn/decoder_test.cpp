@@ -7,6 +7,8 @@
 #include <numbers>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/model/config.h"
+#include "ndmesh/model/family.h"
 #include "ndmesh/nn/functional.h"
 #include "nn/support.h"
 
@@ -61,6 +63,57 @@ TEST(Decoder, RegistersTheParametersOfItsSpecInOrder) {
       EXPECT_EQ(registered[i].key(), expected[i].name);
       EXPECT_EQ(registered[i].value().sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
       EXPECT_FALSE(has_memory(registered[i].value()));
+    }
+  }
+}
+
+/// A small model of each family that runs.
+std::vector<model::ModelSpec> families() {
+  std::vector<model::ModelSpec> specs;
+  for (const std::string& family : model::runnable_families()) {
+    const std::string config = R"({"model_type": ")" + family + R"(", "vocab_size": 257, "hidden_size": 48,
+      "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "n_inner": 70,
+      "intermediate_size": 70, "max_position_embeddings": 64, "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})";
+    specs.push_back(model::spec_from_config(config, family));
+  }
+  return specs;
+}
+
+TEST(Decoder, RegistersTheParametersOfEveryFamilyInOrder) {
+  ASSERT_GE(families().size(), 10U);
+  for (const model::ModelSpec& spec : families()) {
+    SCOPED_TRACE(spec.family);
+    const Decoder decoder(spec, at::kFloat);
+    const auto registered = decoder.named_parameters();
+    const auto expected = spec.parameters();
+    ASSERT_EQ(registered.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(registered[i].key(), expected[i].name);
+      EXPECT_EQ(registered[i].value().sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
+    }
+  }
+}
+
+TEST(Decoder, EveryFamilyGeneratesWithACacheWhatItComputesWithout) {
+  const at::NoGradGuard no_grad;
+  for (const model::ModelSpec& spec : families()) {
+    const auto decoder = ready(spec);
+    const at::Tensor ids = some_ids(2, 12);
+    KvCache cache(spec, 2, 12, at::kDouble);
+    Tensors parts = {decoder->logits(ids.narrow(1, 0, 7), &cache)};
+    for (std::int64_t i = 7; i < 12; ++i) {
+      parts.push_back(decoder->logits(ids.narrow(1, i, 1), &cache));
+    }
+    EXPECT_LT(distance(at::cat(parts, 1), decoder->logits(ids)), 1e-12) << spec.family;
+  }
+}
+
+TEST(Decoder, RefusesSequencesBeyondLearnedPositions) {
+  for (const model::ModelSpec& spec : families()) {
+    if (spec.learned_positions) {
+      const auto decoder = ready(spec);
+      EXPECT_NO_THROW(decoder->logits(some_ids(1, 64)));
+      EXPECT_THROW(decoder->logits(some_ids(1, 65)), RunError);
     }
   }
 }
@@ -234,6 +287,18 @@ TEST(RotaryTable, HoldsPlainAndScaledAngles) {
   const double middle = std::pow(500000.0, -64.0 / 128);  // wavelength 4443, between 2048 and 8192
   const double smooth = (8192 * middle / (2 * std::numbers::pi) - 1) / 3;
   EXPECT_NEAR(angle(100, 32), 100 * middle * ((1 - smooth) / 8 + smooth), 1e-13);
+}
+
+TEST(RotaryTable, TurnsAPartOfEachHeadAndHasLocalAngles) {
+  model::ModelSpec spec = tiny();
+  spec.rotary_factor = 0.75;  // 12 of 16
+  spec.rope_local_theta = 100.0;
+  spec.rope_scaling = {model::RopeScaling::Kind::linear, 4.0};
+  const auto global = RotaryTable(spec, at::kDouble).range(1, 1);
+  const auto local = RotaryTable(spec, at::kDouble, true).range(1, 1);
+  ASSERT_EQ(global.sin_SD2.size(1), 6);
+  EXPECT_NEAR(global.sin_SD2[0][5].item<double>(), std::sin(std::pow(10000.0, -10.0 / 12) / 4), 1e-15);
+  EXPECT_NEAR(local.sin_SD2[0][5].item<double>(), std::sin(std::pow(100.0, -10.0 / 12)), 1e-15);
 }
 
 TEST(RotaryTable, GrowsWithoutChangingWhatItHeld) {

@@ -63,44 +63,70 @@ TEST_P(KernelsAgree, OnProductsOfAnyThreads) {
   EXPECT_LT(distance(result(2), result(1)), GetParam() == at::kFloat ? 1e-300 : tolerance(GetParam()));
 }
 
-TEST_P(KernelsAgree, OnRmsNorm) {
-  const at::Tensor x = value({3, 7, 10}, 1);
-  const at::Tensor weight = value({10}, 2);
-  const Kernels::Normed a = own.rms_norm(x, value({3, 7, 10}, 3), weight, 1e-6);
-  const Kernels::Normed b = composite.rms_norm(x, value({3, 7, 10}, 3), weight, 1e-6);
-  expect_same(a.sum, b.sum);
-  expect_same(a.normed, b.normed);
-  expect_same(a.rstd, b.rstd);
-  for (const at::Tensor& dsum : {at::Tensor(), value({3, 7, 10}, 4)}) {
-    for (const auto& [want_dx, want_dweight] :
-         {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
-      const Kernels::NormBackward in = {a.sum, weight, a.rstd, value({3, 7, 10}, 5), dsum};
-      const auto ours = own.rms_norm_backward(in, want_dx, want_dweight);
-      const auto theirs = composite.rms_norm_backward(in, want_dx, want_dweight);
-      EXPECT_EQ(ours.dx.defined(), want_dx);
-      EXPECT_EQ(ours.dweight.defined(), want_dweight);
-      expect_same(ours.dx, theirs.dx);
-      expect_same(ours.dweight, theirs.dweight);
+TEST_P(KernelsAgree, OnNorms) {
+  for (const NormKind kind : {NormKind::rms, NormKind::unit_offset_rms, NormKind::layer}) {
+    const bool layer = kind == NormKind::layer;
+    const at::Tensor x = value({3, 7, 10}, 1);
+    const NormParameters parameters = {value({10}, 2), layer ? value({10}, 6) : at::Tensor(), 1e-6, kind};
+    const Kernels::Normed a = own.norm(x, value({3, 7, 10}, 3), parameters);
+    const Kernels::Normed b = composite.norm(x, value({3, 7, 10}, 3), parameters);
+    expect_same(a.sum, b.sum);
+    expect_same(a.normed, b.normed);
+    expect_same(a.mean, b.mean);
+    expect_same(a.rstd, b.rstd);
+    for (const at::Tensor& dsum : {at::Tensor(), value({3, 7, 10}, 4)}) {
+      for (const auto& [want_dx, want_dweight] :
+           {std::pair{true, true}, std::pair{true, false}, std::pair{false, true}}) {
+        const Kernels::NormBackward in = {
+            a.sum, parameters.weight, a.mean, a.rstd, value({3, 7, 10}, 5), dsum, kind};
+        const auto ours = own.norm_backward(in, want_dx, want_dweight);
+        const auto theirs = composite.norm_backward(in, want_dx, want_dweight);
+        EXPECT_EQ(ours.dx.defined(), want_dx);
+        EXPECT_EQ(ours.dweight.defined(), want_dweight);
+        EXPECT_EQ(ours.dbias.defined(), want_dweight && layer);
+        expect_same(ours.dx, theirs.dx);
+        expect_same(ours.dweight, theirs.dweight);
+        expect_same(ours.dbias, theirs.dbias);
+      }
     }
   }
 }
 
-TEST_P(KernelsAgree, OnSwiglu) {
-  const at::Tensor gate = value({5, 9}, 1);
-  const at::Tensor up = value({5, 9}, 2);
-  expect_same(own.swiglu(gate, up), composite.swiglu(gate, up));
-  const auto [dgate, dup] = own.swiglu_backward(gate, up, value({5, 9}, 3));
-  const auto [dgate_composite, dup_composite] = composite.swiglu_backward(gate, up, value({5, 9}, 3));
-  expect_same(dgate, dgate_composite);
-  expect_same(dup, dup_composite);
+TEST_P(KernelsAgree, OnGatedActivations) {
+  const at::Tensor fused = value({5, 18}, 1) * 3;
+  const at::Tensor dout = value({5, 9}, 3);
+  for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
+    for (const bool has_up : {true, false}) {
+      for (const bool halves : {true, false}) {
+        const auto laid = [&](const at::Tensor& t) { return halves ? t : t.contiguous(); };
+        const at::Tensor gate = laid(fused.narrow(1, 0, 9));
+        const at::Tensor up = has_up ? laid(fused.narrow(1, 9, 9)) : at::Tensor();
+        expect_same(own.gated(activation, gate, up), composite.gated(activation, gate, up));
+        const auto gradients = [&](const Kernels& kernels) {
+          const at::Tensor both = at::zeros_like(fused);
+          const Kernels::GatedGradients out = {laid(both.narrow(1, 0, 9)),
+                                               has_up ? laid(both.narrow(1, 9, 9)) : at::Tensor()};
+          kernels.gated_backward(activation, out, gate, up, dout);
+          return out;
+        };
+        const auto ours = gradients(own);
+        const auto theirs = gradients(composite);
+        expect_same(ours.dgate, theirs.dgate);
+        expect_same(ours.dup, theirs.dup);
+      }
+    }
+  }
 }
 
 TEST_P(KernelsAgree, OnRotate) {
   const at::Tensor angles = random({4, 3}, wide_dtype(GetParam()));
   for (const int sign : {1, -1}) {
-    const at::Tensor x = value({2, 4, 3, 6}, 1);
-    expect_same(own.rotate(x, angles.cos(), angles.sin(), sign),
-                composite.rotate(x, angles.cos(), angles.sin(), sign));
+    for (const std::int64_t head : {6, 10}) {  // whole, and a part of it
+      const at::Tensor x = value({2, 4, 3, head}, 1);
+      const at::Tensor turned = own.rotate(x, angles.cos(), angles.sin(), sign);
+      expect_same(turned, composite.rotate(x, angles.cos(), angles.sin(), sign));
+      EXPECT_TRUE(turned.narrow(3, 6, head - 6).equal(x.narrow(3, 6, head - 6)));
+    }
   }
 }
 

@@ -33,6 +33,21 @@ TEST_P(HeadLoss, EqualsCrossEntropyForAnyChunk) {
   }
 }
 
+TEST_P(HeadLoss, CapsLogits) {
+  for (const std::int64_t chunk : {3, 7}) {
+    const Operator op = [&](const Tensors& t) {
+      return Tensors{head_loss(t[0], t[1], targets, 0.2, chunk, 1.5)};
+    };
+    const Operator composite = [&](const Tensors& t) {
+      const at::Tensor logits = at::tanh(t[0].matmul(t[1].t()) / 1.5) * 1.5;
+      return Tensors{
+          at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), {}, at::Reduction::Sum, ignored) *
+          0.2};
+    };
+    expect_equal(op, composite, {random({1, 7, 6}), random({13, 6}, at::kDouble, 2)}, GetParam());
+  }
+}
+
 TEST_P(HeadLoss, NothingToLearnIsZeroAndNoNan) {
   const at::Tensor x = leaf(random({2, 3, 4}, GetParam()));
   const at::Tensor weight = leaf(random({5, 4}, GetParam(), 2));
@@ -96,6 +111,7 @@ TEST(HeadLoss, RefusesSenselessArguments) {
   const at::Tensor weight = random({13, 6});
   EXPECT_ANY_THROW(head_loss(x, weight, targets, 1.0, 0));
   EXPECT_ANY_THROW(head_loss(x, weight, targets, INFINITY, 4));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets, 1.0, 4, 0.0));
   EXPECT_ANY_THROW(head_loss(x, weight, targets.narrow(1, 0, 6), 1.0, 4));
   EXPECT_ANY_THROW(head_loss(x, weight, targets.to(at::kInt), 1.0, 4));
 }

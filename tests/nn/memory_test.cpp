@@ -87,6 +87,25 @@ TEST_F(Memory, OperatorsKeepTheirOutputsAndTheFewNumbersTheySay) {
   EXPECT_EQ(kept([&] { return Tensors{attention(q, q, q)}; }), (tokens * 32 + tokens * 4) * number);
 }
 
+TEST_F(Memory, OperatorsOfOtherFamiliesToo) {
+  const at::Tensor x = leaf(random({2, 8, 32}, at::kFloat));
+  const at::Tensor weight = leaf(random({32}, at::kFloat));
+  const std::int64_t tokens = 16;
+  EXPECT_EQ(kept([&] {
+              return Tensors{nn::norm(x, {weight, weight, 1e-5, NormKind::layer})};
+            }),
+            (tokens * 32 + 2 * tokens) * number);
+  EXPECT_EQ(kept([&] { return Tensors{gated_halves(Activation::gelu_tanh, x)}; }), tokens * 16 * number);
+  EXPECT_EQ(kept([&] {
+              const auto [q, k, v] = split_qkv(scaled(x, 2), 16);
+              return Tensors{q, k, v};
+            }),
+            tokens * 32 * number);
+  const at::Tensor q = x.view({2, 8, 4, 8});
+  EXPECT_EQ(kept([&] { return Tensors{attention(q, q, q, {.softcap = 2.0})}; }),
+            (tokens * 32 + tokens * 4) * number);
+}
+
 TEST_F(Memory, LogitsExistAChunkAtATime) {
   const at::Tensor x = leaf(random({2, 8, 32}, at::kFloat));
   const at::Tensor weight = leaf(random({500, 32}, at::kFloat));
@@ -97,6 +116,8 @@ TEST_F(Memory, LogitsExistAChunkAtATime) {
   const at::Tensor loss = head_loss(x, weight, targets, 1.0, 3);
   EXPECT_EQ(peak[MemoryCategory::logits], 3 * 500 * number);
   EXPECT_EQ(live[MemoryCategory::logits], 0);
+  head_loss(x, weight, targets, 1.0, 3, 30.0);
+  EXPECT_EQ(peak[MemoryCategory::logits], 2 * 3 * 500 * number);
   EXPECT_EQ(live[MemoryCategory::buffers] - before[MemoryCategory::buffers], 500 * 32 * number);
   EXPECT_LE(live[MemoryCategory::activations] - before[MemoryCategory::activations], 16 * 32 * number + 64);
 }

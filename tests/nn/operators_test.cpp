@@ -83,6 +83,72 @@ TEST_P(Operators, Swiglu) {
   expect_equal(op, composite, {random({3, 50, 37}) * 4, random({3, 50, 37}, at::kDouble, 2)}, GetParam());
 }
 
+TEST_P(Operators, LinearWithATransposedWeight) {
+  const Operator op = [](const Tensors& t) { return Tensors{nn::linear(t[0], t[1], t[2], true)}; };
+  const Operator composite = [](const Tensors& t) { return Tensors{t[0].matmul(t[1]) + t[2]}; };
+  expect_equal(op, composite, {random({2, 5, 7}), random({7, 11}), random({11})}, GetParam());
+}
+
+TEST_P(Operators, OffsetNormIsThatOfOnePlusTheWeight) {
+  const Operator op = [](const Tensors& t) {
+    return Tensors{norm(t[0], {t[1], {}, 1e-5, NormKind::unit_offset_rms})};
+  };
+  const Operator composite = [](const Tensors& t) { return Tensors{plain_norm(t[0], 1 + t[1], 1e-5)}; };
+  expect_equal(op, composite, {random({3, 50, 37}), random({37}, at::kDouble, 2)}, GetParam());
+}
+
+TEST_P(Operators, AddLayerNorm) {
+  const Operator op = [](const Tensors& t) {
+    const auto [sum, normed] = add_norm(t[0], t[1], {t[2], t[3], 1e-5, NormKind::layer});
+    return Tensors{sum, normed};
+  };
+  const Operator composite = [](const Tensors& t) {
+    const at::Tensor sum = t[0] + t[1];
+    return Tensors{sum, at::layer_norm(sum, {37}, t[2], t[3], 1e-5)};
+  };
+  expect_equal(op, composite,
+               {random({3, 50, 37}) + 2, random({3, 50, 37}, at::kDouble, 2), random({37}, at::kDouble, 3),
+                random({37}, at::kDouble, 4)},
+               GetParam());
+}
+
+TEST_P(Operators, GatedGelu) {
+  for (const bool halves : {false, true}) {
+    const Operator op = [&](const Tensors& t) {
+      return Tensors{halves ? gated_halves(Activation::gelu_tanh, t[0])
+                            : gated(Activation::gelu_tanh, t[0].narrow(2, 0, 37), t[0].narrow(2, 37, 37))};
+    };
+    const Operator composite = [](const Tensors& t) {
+      return Tensors{at::gelu(t[0].narrow(2, 0, 37), "tanh") * t[0].narrow(2, 37, 37)};
+    };
+    expect_equal(op, composite, {random({3, 50, 74}) * 2}, GetParam());
+  }
+}
+
+TEST_P(Operators, GeluWithoutAGate) {
+  const Operator op = [](const Tensors& t) { return Tensors{gated(Activation::gelu_tanh, t[0], {})}; };
+  const Operator composite = [](const Tensors& t) { return Tensors{at::gelu(t[0], "tanh")}; };
+  expect_equal(op, composite, {random({3, 50, 37}) * 2}, GetParam());
+}
+
+TEST_P(Operators, SplitQkv) {
+  const Operator op = [](const Tensors& t) {
+    const auto [q, k, v] = split_qkv(t[0], 8);
+    EXPECT_TRUE(q.is_contiguous() && k.is_contiguous() && v.is_contiguous());
+    return Tensors{q, k, v};
+  };
+  const Operator composite = [](const Tensors& t) {
+    return Tensors{t[0].narrow(2, 0, 8), t[0].narrow(2, 8, 4), t[0].narrow(2, 12, 4)};
+  };
+  expect_equal(op, composite, {random({2, 5, 16})}, GetParam());
+}
+
+TEST(SplitQkv, PartsWithoutAGradientHaveZero) {
+  const at::Tensor fused = leaf(random({2, 16}));
+  std::get<1>(split_qkv(fused, 8)).sum().backward();
+  EXPECT_EQ(fused.grad().sum().item<double>(), 8);
+}
+
 TEST_P(Operators, Rotate) {
   const at::Tensor angles = random({6, 4}, at::kDouble, 7);
   const at::ScalarType table = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
@@ -311,6 +377,11 @@ TEST(Operators, RefuseWhatTheyCannotCompute) {
   EXPECT_ANY_THROW(rms_norm(x.to(at::kHalf), random({4}, at::kHalf), 1e-5));
   EXPECT_ANY_THROW(add_rms_norm(x, random({2, 1}), random({4}), 1e-5));
   EXPECT_ANY_THROW(swiglu(x, random({4, 2})));
+  EXPECT_ANY_THROW(gated_halves(Activation::silu, random({4, 3})));
+  EXPECT_ANY_THROW(norm(x, {random({4}), {}, 1e-5, NormKind::layer}));
+  EXPECT_ANY_THROW(norm(x, {random({4}), random({4}), 1e-5, NormKind::rms}));
+  EXPECT_ANY_THROW(split_qkv(random({2, 16}), 16));
+  EXPECT_ANY_THROW(split_qkv(random({2, 16}), 7));
   EXPECT_ANY_THROW(rotate(random({1, 2, 3, 8}), random({3, 4}), random({3, 4})));
   EXPECT_ANY_THROW(rotate(random({1, 2, 3, 7}), random({2, 3}), random({2, 3})));
   EXPECT_ANY_THROW(attention(random({1, 2, 3, 4}), random({1, 2, 2, 4}), random({1, 2, 2, 4})));

@@ -4,7 +4,7 @@
 
 Each folder NAME holds a Hugging Face model (config.json, and model.safetensors in float32, which float64 holds exactly) and
 oracle.safetensors: ids and targets (as float64; -100 counts nothing), logits, loss (sum over valid targets divided by their
-number) and grad.PARAMETER. Tied weights appear once, as model.embed_tokens.weight.
+number) and grad.PARAMETER. Tied weights appear once, as the embedding.
 """
 import pathlib
 import sys
@@ -33,6 +33,20 @@ MODELS = {
     "tiny-a": ("Llama", dict(SMALL, vocab_size=257, hidden_size=48, num_hidden_layers=5, num_attention_heads=6,
                              num_key_value_heads=2, head_dim=16, intermediate_size=130,
                              max_position_embeddings=512)),
+    # 24 is no square, so that a rounded sqrt(hidden) would be seen; caps and multipliers bite at such weights.
+    "gemma2": ("Gemma2", dict(SMALL, hidden_size=24, head_dim=8, query_pre_attn_scalar=10, sliding_window=32,
+                              attn_logit_softcapping=2.0, final_logit_softcapping=3.0, tie_word_embeddings=True,
+                              pad_token_id=None)),
+    "gemma3": ("Gemma3Text", dict(SMALL, hidden_size=24, num_hidden_layers=3, head_dim=8, query_pre_attn_scalar=10,
+                                  sliding_window=32, tie_word_embeddings=True, pad_token_id=None,
+                                  layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                  rope_theta=1e6, rope_scaling=dict(rope_type="linear", factor=8.0))),
+    "gpt2": ("GPT2", dict(vocab_size=37, n_embd=16, n_layer=2, n_head=4, n_positions=64, n_inner=26, attn_pdrop=0.0,
+                          embd_pdrop=0.0, resid_pdrop=0.0, bos_token_id=0, eos_token_id=0)),
+    "phi3": ("Phi3", dict(SMALL, head_dim=8, partial_rotary_factor=0.75, pad_token_id=None)),
+    "olmo2": ("Olmo2", dict(SMALL, head_dim=6, pad_token_id=None)),
+    "granite": ("Granite", dict(SMALL, embedding_multiplier=3.0, attention_multiplier=0.7, residual_multiplier=0.3,
+                                logits_scaling=1.7, attention_bias=True)),
 }
 
 
@@ -52,7 +66,7 @@ class NoNarrowing(TorchFunctionMode):
 def make(name, family, settings):
     config = getattr(transformers, family + "Config")(**settings, attn_implementation="eager")
     torch.manual_seed(len(name))
-    model = getattr(transformers, family + "ForCausalLM")(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for p in model.parameters():  # norms start at 1 and biases at 0: an error there would go unnoticed
             p.add_(torch.randn_like(p), alpha=0.1)
@@ -64,8 +78,11 @@ def make(name, family, settings):
     targets = torch.randint(config.vocab_size, (2, 24))
     targets[0, :5] = -100
     with NoNarrowing():
-        rotary = model.model.rotary_emb
-        rotary.inv_freq, _ = rotary.rope_init_fn(config, None)
+        for module in model.modules():  # what was computed in float32 when the model was made
+            if hasattr(module, "rope_init_fn"):
+                module.inv_freq, _ = module.rope_init_fn(module.config, None)
+            if hasattr(module, "embed_scale"):
+                module.embed_scale = torch.tensor(config.hidden_size**0.5, dtype=torch.float64)
         logits = model(ids, use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()

@@ -37,7 +37,8 @@ def main():
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager")
         prompt = [token % model.config.vocab_size for token in PROMPT]
-        room = model.config.max_position_embeddings - len(prompt)
+        longest = min(model.config.max_position_embeddings, getattr(model.config, "sliding_window", None) or 1 << 30)
+        room = longest - len(prompt)
         with torch.no_grad():
             tokens, margin = continued(model, prompt, min(LENGTHS.get(folder.name, 30), room))
         result[folder.name] = {"prompt": prompt, "tokens": tokens, "margin": margin}

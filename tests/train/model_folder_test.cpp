@@ -325,6 +325,30 @@ TEST(ModelWeights, UntiedModelNeedsItsHead) {
                     HasSubstr("set tie_word_embeddings: true")));
 }
 
+/// A stored value, exactly, whatever the files' dtype and the dtype that computes.
+TEST(ModelWeights, HalfPrecisionShardsAreReadIntoEveryDtype) {
+  const model::ModelSpec spec = tiny();
+  for (const DType stored : {DType::bfloat16, DType::float16}) {
+    const ScratchFolder scratch;
+    write_model_folder(scratch / "m", spec, stored, fill_of(spec), 100'000);
+    ASSERT_TRUE(fs::exists(scratch / "m/model-00002-of-00004.safetensors"));
+    const ModelWeights weights(scratch / "m", model::spec_from_folder(scratch / "m"));
+    EXPECT_EQ(weights.stored_dtype(), stored);
+    EXPECT_TRUE(weights.warnings().empty());
+    for (const at::ScalarType compute : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      for (const model::ParameterSpec& parameter : spec.parameters()) {
+        layout::Box box;
+        for (const std::int64_t extent : parameter.shape) {
+          box.push_back({0, extent});
+        }
+        at::Tensor out = at::empty(parameter.shape, compute);
+        weights.read(parameter.name, box, out);
+        EXPECT_TRUE(out.equal(value_of(parameter).to(compute))) << parameter.name;
+      }
+    }
+  }
+}
+
 TEST(ModelWeights, FilesDecideTheDtype) {
   const ScratchFolder scratch;
   model::ModelSpec spec = tiny();
@@ -383,6 +407,28 @@ TEST(ModelWeights, IgnoresStoredRotaryFrequencies) {
   write_one(folder / "model-old.safetensors", "model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({8}));
   EXPECT_THAT(ModelWeights(folder, tiny()).warnings(),
               testing::ElementsAre(HasSubstr("inv_freq\" is ignored")));
+}
+
+/// The published gpt2 has no "transformer." in front of its names, and a mask in every layer.
+TEST(ModelWeights, NamesMayLackTheTrunks) {
+  const ScratchFolder scratch;
+  const model::ModelSpec spec = model::spec_from_config(
+      R"({"model_type": "gpt2", "n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 8, "vocab_size": 13,
+          "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})",
+      "gpt2");
+  const std::string trunk = "transformer.";
+  std::vector<TensorToWrite> tensors = {{"h.1.attn.bias", {1, 1, 8, 8}}};
+  for (const model::ParameterSpec& parameter : spec.parameters()) {
+    tensors.push_back({parameter.name.substr(trunk.size()), parameter.shape});
+  }
+  fs::create_directories(scratch / "m");
+  const FillTensor fill = fill_of(spec);
+  write_safetensors(scratch / "m/model.safetensors", tensors, DType::float32, {},
+                    [&](const std::string& name) {
+                      return name == "h.1.attn.bias" ? at::ones({1, 1, 8, 8}) : fill(trunk + name);
+                    });
+  EXPECT_TRUE(holds(scratch / "m", spec));
+  EXPECT_TRUE(ModelWeights(scratch / "m", spec).warnings().empty());
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace ndmesh::test {
 
 /// config.json of a variant: tiny (dense llama, 5 layers, odd sizes), tied, qwen2 (biases), qwen3 (q/k norm,
-/// wide heads).
+/// wide heads), or one of the families gemma2, gemma3_text, gpt2, phi3, olmo2, granite.
 inline std::string config_of(const std::string& variant) {
   const std::string sizes =
       R"("hidden_size":48,"num_hidden_layers":3,"num_attention_heads":6,"num_key_value_heads":2,
@@ -23,6 +23,23 @@ inline std::string config_of(const std::string& variant) {
   }
   if (variant == "qwen3") {
     return R"({"model_type":"qwen3",)" + sizes + R"(,"head_dim":16,"tie_word_embeddings":true})";
+  }
+  const auto family = [&](const std::string& more) {
+    return R"({"model_type":")" + variant + R"(",)" + sizes + more + "}";
+  };
+  if (variant == "gemma2" || variant == "gemma3_text") {  // the cap bites on scores of so small a model
+    return family(
+        R"(,"head_dim":16,"sliding_window_pattern":2,"attn_logit_softcapping":0.5,"query_pre_attn_scalar":0.5)");
+  }
+  if (variant == "granite") {
+    return family(
+        R"(,"embedding_multiplier":12,"attention_multiplier":0.2,"residual_multiplier":0.3,"logits_scaling":0.7)");
+  }
+  if (variant == "gpt2") {
+    return family(R"(,"n_inner":130,"n_positions":128,"attn_pdrop":0,"embd_pdrop":0,"resid_pdrop":0)");
+  }
+  if (variant == "phi3" || variant == "olmo2") {
+    return family(R"(,"head_dim":16)");
   }
   const std::string tied = variant == "tied" ? "true" : "false";
   return R"({"model_type":"llama",)" + sizes + R"(,"head_dim":16,"tie_word_embeddings":)" + tied + "}";

@@ -36,7 +36,8 @@ double distance(const at::Tensor& left, const at::Tensor& right) {
 class Oracle : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Models, Oracle,
                          testing::Values("llama", "llama-tied", "llama-scaled", "llama-linear", "mistral",
-                                         "qwen2", "qwen3", "tiny-a"),
+                                         "qwen2", "qwen3", "tiny-a", "gemma2", "gemma3", "gpt2", "phi3",
+                                         "olmo2", "granite"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -49,6 +49,14 @@ inline const std::vector<ParityCase> fast_cases = {
      DType::float64,
      {"shard.zero=2", "recompute.policy=selective"}},
     {"tiny", "dp_shard=3", 12, 1, DType::float64, {"shard.unit=part", "recompute.policy=full"}},
+    {"gemma2", "dp_shard=2", 12, 2},
+    {"gemma3_text", "dp_shard=2", 12, 2, DType::float64, {"recompute.policy=selective"}},
+    {"gpt2", "dp_shard=2", 12, 2, DType::float64, {"recompute.policy=selective"}},
+    {"phi3", "dp_shard=3", 12, 2, DType::float64, {"shard.unit=part"}},
+    {"olmo2", "dp_shard=2", 12, 2, DType::float64, {"recompute.policy=full"}},
+    {"granite", "dp_replicate=2", 12, 2},
+    {"gpt2", "dp_shard=2", 12, 2, DType::bfloat16},
+    {"gemma2", "dp_shard=2", 12, 2, DType::bfloat16},
 };
 
 /// Every lever, alone and with each other one.
@@ -84,7 +92,8 @@ inline void add_levers(std::vector<ParityCase>& cases, const std::string& varian
 /// Every strategy on every variant: world sizes 2 to 5, with and without accumulation.
 inline std::vector<ParityCase> full_grid() {
   std::vector<ParityCase> cases;
-  for (const char* variant : {"tiny", "tied", "qwen2", "qwen3"}) {
+  for (const char* variant :
+       {"tiny", "tied", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt2", "phi3", "olmo2", "granite"}) {
     for (const char* mesh : {"dp_replicate=2", "dp_replicate=3", "dp_replicate=5", "dp_shard=2", "dp_shard=3",
                              "dp_shard=4", "dp_shard=5", "dp_shard=2,dp_replicate=2"}) {
       cases.push_back({variant, mesh, 60, 1});

@@ -20,6 +20,10 @@ struct Options {
 };
 
 int inspect_model(const Options& options) {
+  if (options.words.empty()) {
+    print_families(options.json);
+    return done;
+  }
   const Source source = read_source(options.words, {});
   const model::ModelSpec& model = model_of(source);
   const bool has_length = source.job.is_given("batch.seq_len");
@@ -69,7 +73,12 @@ void register_inspect(CLI::App& app, Chosen& chosen) {
   inspect->require_subcommand(1);
   const std::string mesh_help = "Sizes of the axes, as in dp_shard=2,tp=2; instead of the job's mesh";
 
-  add(*inspect, chosen, "model", "Parameters, bytes and FLOPs of a model", inspect_model);
+  const auto [model, model_options] =
+      add(*inspect, chosen, "model", "Parameters, bytes and FLOPs of a model", inspect_model);
+  model->get_option("SOURCE")->description(
+      "Job file, model folder, config.json or preset; nothing: the families that run and that are planned; "
+      "then "
+      "KEY=VALUE overrides of job keys");
 
   const auto [mesh, mesh_options] =
       add(*inspect, chosen, "mesh", "Which rank sits where, and the groups", inspect_mesh);

@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/model/family.h"
 
 namespace ndmesh::cli {
 namespace {
@@ -226,6 +228,22 @@ void print_totals(const model::ModelSpec& spec, std::int64_t seq_len) {
 }
 
 }  // namespace
+
+void print_families(bool json) {
+  const std::vector<std::string> run = model::runnable_families();
+  std::vector<std::string> planned;
+  for (const std::string& family : model::supported_families()) {
+    if (std::find(run.begin(), run.end(), family) == run.end()) {
+      planned.push_back(family);
+    }
+  }
+  if (json) {
+    fmt::print("{}\n", Json{{"run", run}, {"planned", planned}}.dump(2));
+    return;
+  }
+  fmt::print("families (model_type of config.json) that run:  {}\nthat are planned only:  {}\n", join(run),
+             join(planned));
+}
 
 void print_model(const std::string& name, const model::ModelSpec& model, std::int64_t seq_len, bool json) {
   if (json) {

@@ -13,4 +13,7 @@ namespace ndmesh::cli {
 /// one JSON document.
 void print_model(const std::string& name, const model::ModelSpec& model, std::int64_t seq_len, bool json);
 
+/// Families that run and families that are only planned.
+void print_families(bool json);
+
 }  // namespace ndmesh::cli

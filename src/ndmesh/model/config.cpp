@@ -36,7 +36,8 @@ class ConfigReader {
     read_latent_attention(config_);
     read_experts(config_);
     read_switches();
-    read_activation();
+    read_scales(config_);
+    read_dropout(config_);
     read_tokens();
     read_dtype();
     if (keys_.has("quantization_config")) {
@@ -124,26 +125,21 @@ class ConfigReader {
     spec_.learned_positions = family_.learned_positions;
     spec_.fused_qkv = family_.fused_qkv;
     spec_.fused_gate_up = family_.fused_gate_up;
+    spec_.pre_norms = family_.pre_norms;
     spec_.post_norms = family_.post_norms;
+    spec_.unit_offset_norm = family_.unit_offset_norm;
+    spec_.qk_norm_whole = family_.qk_norm_whole;
     spec_.attention_sinks = family_.attention_sinks;
-  }
-
-  void read_activation() {
-    if (const std::string act = keys_.text(std::string(family_.keys.activation), "silu"); act != "silu") {
-      config_.only_planned("hidden_act", shown(act) + " is not built; allowed: silu");
-    }
-    if (!keys_.has("attention_dropout") || keys_["attention_dropout"] == 0) {
-      return;
-    }
-    const double dropout = keys_.number("attention_dropout", 0, {0, 1});
-    config_.only_planned("attention_dropout",
-                         fmt::format("is {}; allowed: 0 (dropout is not built)", dropout));
   }
 
   void read_tokens() {
     spec_.bos_token = keys_.optional_integer("bos_token_id", token_range);
     if (!keys_.present("bos_token_id")) {
       spec_.bos_token = family_.bos_token;
+    }
+    spec_.pad_token = keys_.optional_integer("pad_token_id", token_range);
+    if (!keys_.present("pad_token_id")) {
+      spec_.pad_token = family_.pad_token;
     }
     read_eos();
     if (!keys_.present("ndmesh_tokens")) {

@@ -41,6 +41,12 @@ struct ConfigParts {
 void read_rope(ConfigParts& config);
 /// Sliding windows, by layer. The number of layers has been read.
 void read_windows(ConfigParts& config);
+/// The name that a family's config.json has for an activation.
+std::string activation_name(Activation activation, const Family& family);
+/// Activation, and what scores, embedded tokens, residuals and logits are multiplied by and capped at.
+void read_scales(ConfigParts& config);
+/// Dropout, which is not built: a warning where a family has it unless told otherwise, else planned only.
+void read_dropout(ConfigParts& config);
 /// Routed and shared experts. The number of layers has been read.
 void read_experts(ConfigParts& config);
 /// Latent attention and multi-token prediction of the deepseek families.

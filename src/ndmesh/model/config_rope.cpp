@@ -16,6 +16,26 @@ bool contains(const std::vector<std::string>& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+/// `partial_rotary_factor`, at the root or in a block.
+void take_rotary_factor(ConfigParts& config, KeyReader& keys) {
+  if (!keys.present("partial_rotary_factor")) {
+    return;
+  }
+  const double factor = keys.number("partial_rotary_factor", 1.0, {0, 1});
+  if (!config.family.reads_rotary_factor) {
+    if (factor != 1.0) {
+      config.only_planned("partial_rotary_factor", "is not built; allowed: 1.0");
+    }
+    return;
+  }
+  config.spec.rotary_factor = factor;
+  if (const std::int64_t dim = config.spec.rotary_dim(); dim < 2 || dim % 2 != 0) {
+    keys.problem("partial_rotary_factor",
+                 fmt::format("{} of head size {} is {} numbers; allowed: an even number of them, 2 or more",
+                             factor, config.spec.head_dim, dim));
+  }
+}
+
 /// `rope_scaling` or `rope_parameters`.
 class RopeBlock {
  public:
@@ -30,9 +50,7 @@ class RopeBlock {
                      fmt::format("{} differs from rope_theta {} outside", theta, config_.spec.rope_theta));
     }
     config_.spec.rope_theta = theta;
-    if (block_.number("partial_rotary_factor", 1.0, {0, 1}) != 1.0) {
-      config_.only_planned("partial_rotary_factor", "is not built; allowed: 1.0");
-    }
+    take_rotary_factor(config_, block_);
     read_kind();
   }
 
@@ -132,7 +150,7 @@ void read_rope_block(ConfigParts& config, const std::string& name) {
 
 void read_rope(ConfigParts& config) {
   KeyReader& keys = config.keys;
-  config.spec.rope_theta = keys.number("rope_theta", 10000.0, {0, 1e18});
+  config.spec.rope_theta = keys.number("rope_theta", config.family.rope_theta, {0, 1e18});
   const bool both = keys.has("rope_scaling") && keys.has("rope_parameters");
   if (both) {
     keys.problem("rope_scaling", "is given beside rope_parameters; keep one of them");
@@ -141,8 +159,10 @@ void read_rope(ConfigParts& config) {
   } else if (keys.has("rope_parameters")) {
     read_rope_block(config, "rope_parameters");
   }
-  if (keys.number("partial_rotary_factor", 1.0, {0, 1}) != 1.0) {
-    config.only_planned("partial_rotary_factor", "is not built; allowed: 1.0");
+  take_rotary_factor(config, keys);
+  if (config.family.rope_local_theta) {
+    config.spec.rope_local_theta =
+        keys.number("rope_local_base_freq", *config.family.rope_local_theta, {0, 1e18});
   }
 }
 

@@ -80,6 +80,10 @@ void read_windows(ConfigParts& config) {
         "layer_types",
         fmt::format("has full_attention, but {} uses sliding_window in every layer", config.family.name));
   }
+  if (!window && config.family.rope_local_theta && count > 0) {
+    return config.keys.problem("sliding_window",
+                               "is null, but layers have sliding_attention; allowed: a number of tokens");
+  }
   if (!window || count == 0) {
     return;
   }

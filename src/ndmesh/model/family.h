@@ -44,7 +44,10 @@ struct Family {
   std::optional<std::int64_t> head_dim = std::nullopt;  ///< nothing: hidden / heads
   std::int64_t max_positions = 0;
   std::optional<std::int64_t> bos_token = std::nullopt, eos_token = std::nullopt;
+  std::optional<std::int64_t> pad_token = std::nullopt;
   double norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  std::string_view activation = "silu";
   bool tied = false;
 
   Window window = Window::none;
@@ -59,14 +62,27 @@ struct Family {
   bool reads_mlp_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool qk_norm_whole = false;
 
   bool layer_norm = false;
+  bool unit_offset_norm = false;
   bool gated = true;
   bool learned_positions = false;
   bool fused_qkv = false;
   bool fused_gate_up = false;
+  bool pre_norms = true;
   bool post_norms = false;
   bool attention_sinks = false;
+
+  bool scaled_embedding = false;
+  bool reads_multipliers = false;  ///< granite's four
+  bool reads_softcaps = false;
+  std::optional<double> attention_softcap = std::nullopt, logits_softcap = std::nullopt;
+  std::optional<double> query_pre_attn_scalar = std::nullopt;  ///< nothing: reads no such key
+  std::optional<double> rope_local_theta = std::nullopt;       ///< nothing: reads no such key
+  bool reads_rotary_factor = false;
+  bool usual_dropout = false;  ///< gpt2: 0.1 in three places when the keys are absent
+
   Experts experts = Experts::none;
   std::int64_t expert_count = 0, experts_per_token = 0, expert_ffn = 0;
   std::int64_t dense_layers = 0;  ///< deepseek: how many come first

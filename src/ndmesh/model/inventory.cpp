@@ -44,12 +44,16 @@ class Inventory {
     if (layer_ >= spec_.layers) {
       add_mtp_parts();
     }
-    add_norm(names_.attention_norm);
+    if (spec_.pre_norms) {
+      add_norm(names_.attention_norm);
+    }
     spec_.latent ? add_latent_attention(*spec_.latent) : add_attention();
     if (spec_.post_norms) {
       add_norm(names_.attention_post_norm);
     }
-    add_norm(names_.mlp_norm);
+    if (spec_.pre_norms) {
+      add_norm(names_.mlp_norm);
+    }
     spec_.is_moe(layer_) ? add_experts(*spec_.experts)
                          : add_mlp(std::string(names_.mlp), spec_.ffn, spec_.mlp_bias);
     if (spec_.post_norms) {
@@ -113,8 +117,9 @@ class Inventory {
       add_linear(names_.value, {Role::value, keys, spec_.hidden, spec_.qkv_bias});
     }
     if (spec_.qk_norm) {
-      add_norm_over(names_.query_norm, spec_.head_dim, Role::head_norm);
-      add_norm_over(names_.key_norm, spec_.head_dim, Role::head_norm);
+      const bool whole = spec_.qk_norm_whole;
+      add_norm_over(names_.query_norm, whole ? queries : spec_.head_dim, Role::head_norm);
+      add_norm_over(names_.key_norm, whole ? keys : spec_.head_dim, Role::head_norm);
     }
     if (spec_.attention_sinks) {
       add({.name = std::string(names_.sinks), .shape = {spec_.heads}, .role = Role::sinks});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -136,6 +137,15 @@ bool ModelSpec::is_moe(std::int64_t layer) const {
 bool ModelSpec::is_windowed(std::int64_t layer) const {
   return sliding_window &&
          (windowed.empty() || windowed.at(static_cast<std::size_t>(std::min(layer, layers - 1))));
+}
+
+double ModelSpec::attention_scale() const {
+  return attention_multiplier.value_or(
+      1.0 / std::sqrt(query_pre_attn_scalar.value_or(static_cast<double>(head_dim))));
+}
+
+std::int64_t ModelSpec::rotary_dim() const {
+  return static_cast<std::int64_t>(static_cast<double>(head_dim) * rotary_factor);
 }
 
 std::int64_t ModelSpec::query_width() const {

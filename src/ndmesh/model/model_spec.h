@@ -22,7 +22,7 @@ enum class Role {
   up,                ///< up_proj: [ffn, hidden]
   down,              ///< down_proj: [hidden, ffn]
   norm,              ///< RMSNorm or LayerNorm over hidden (or over a latent): weight and, for LayerNorm, bias
-  head_norm,         ///< q_norm, k_norm, over each head: [head_dim]
+  head_norm,         ///< q_norm, k_norm: over each head [head_dim], or over all heads together (olmo2)
   head,              ///< lm_head [vocab, hidden]; absent when tied to the embedding
   positions,         ///< learned positions [max_positions, hidden]
   fused_qkv,         ///< query, key and value in one matrix
@@ -93,6 +93,9 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+/// What lies between the products of a feed-forward.
+enum class Activation { silu, gelu_tanh };
+
 /// Multi-head latent attention (DeepSeek): queries, keys and values come from low-rank latents.
 struct LatentAttention {
   std::int64_t query_rank = 0;  ///< q_lora_rank; 0: queries come from hidden directly
@@ -152,7 +155,8 @@ struct ModelSpec {
   bool gated = true;               ///< SwiGLU, GeGLU; false: up, activation, down
   bool learned_positions = false;  ///< a table [max_positions, hidden] instead of rotary positions
   bool fused_qkv = false;          ///< query, key and value are one parameter
-  bool post_norms = false;         ///< gemma: a norm behind attention and feed-forward too
+  bool pre_norms = true;           ///< a norm in front of attention and of feed-forward
+  bool post_norms = false;         ///< a norm behind each: gemma's beside, olmo2's instead of those in front
   bool attention_sinks = false;    ///< gpt_oss
   std::optional<LatentAttention> latent;
   std::optional<Experts> experts;
@@ -161,6 +165,22 @@ struct ModelSpec {
       0;  ///< multi-token prediction: layers behind the last, with a projection each; they share
           ///< the input table and the head
   std::int64_t unspecified_parameters = 0;  ///< beyond the estimated shape, so that the stated size is exact
+
+  Activation activation = Activation::silu;
+  bool unit_offset_norm = false;  ///< RMSNorm multiplies by 1 + weight (gemma)
+  bool qk_norm_whole = false;     ///< qk_norm is over all heads together (olmo2)
+  double rotary_factor = 1.0;     ///< part of each head that rotary positions turn (partial_rotary_factor)
+  std::optional<double> rope_local_theta = {};       ///< of windowed layers, never stretched (gemma3)
+  std::optional<double> query_pre_attn_scalar = {};  ///< gemma: scores are multiplied by its power of -1/2
+  std::optional<double> attention_multiplier = {};   ///< granite: scores are multiplied by it
+  std::optional<double> attention_softcap = {};      ///< scores s become cap * tanh(s / cap)
+  std::optional<double> logits_softcap = {};         ///< likewise
+  bool scaled_embedding = false;               ///< embedded tokens are multiplied by sqrt(hidden) (gemma)
+  double embedding_multiplier = 1.0;           ///< of embedded tokens (granite), as are the two that follow
+  double residual_multiplier = 1.0;            ///< of what attention and feed-forward add
+  double logits_scaling = 1.0;                 ///< logits are divided by it
+  std::optional<std::int64_t> pad_token = {};  ///< carried along; it is a token like others here
+
   /// What the configuration asks for that the runtime does not have and that changes no size (an activation,
   /// a kind of rotary scaling, quantised weights): one sentence each, with its key. check_trainable refuses
   /// them.
@@ -188,6 +208,9 @@ struct ModelSpec {
   bool is_moe(std::int64_t layer) const;       ///< an MTP layer is what the last decoder layer is
   bool is_windowed(std::int64_t layer) const;  ///< has a window, shorter or not than the sequence
   bool estimated() const { return family == "estimate"; }
+  /// What scores are multiplied by: 1 / sqrt(head_dim) unless the model says otherwise.
+  double attention_scale() const;
+  std::int64_t rotary_dim() const;   ///< numbers of each head that rotary positions turn: even
   std::int64_t query_width() const;  ///< heads * (head_dim, or nope + rope of latent attention)
   std::int64_t value_width() const;  ///< heads * (head_dim, or the value dim): what attention puts out
   /// Elements of keys and values that one token leaves in one layer's cache, before tp: 2 * kv_heads *

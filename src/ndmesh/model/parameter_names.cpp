@@ -12,6 +12,9 @@ constexpr ParameterNames gemma = {.attention_post_norm = "post_attention_layerno
                                   .mlp_norm = "pre_feedforward_layernorm",
                                   .mlp_post_norm = "post_feedforward_layernorm"};
 
+constexpr ParameterNames olmo2 = {.attention_post_norm = "post_attention_layernorm",
+                                  .mlp_post_norm = "post_feedforward_layernorm"};
+
 constexpr ParameterNames gpt2 = {.embedding = "transformer.wte",
                                  .positions = "transformer.wpe",
                                  .layer = "transformer.h.",
@@ -50,6 +53,7 @@ constexpr ParameterNames gpt_oss = {
 constexpr auto names = std::to_array<std::pair<std::string_view, const ParameterNames*>>({
     {"gemma2", &gemma},
     {"gemma3_text", &gemma},
+    {"olmo2", &olmo2},
     {"gpt2", &gpt2},
     {"gpt_neox", &gpt_neox},
     {"mixtral", &mixtral},

@@ -50,9 +50,11 @@ struct ConfigPreset {
 };
 constexpr std::array config_presets = std::to_array<ConfigPreset>({
     {"gpt-1.3b",
-     R"({"model_type": "gpt2", "n_embd": 2048, "n_layer": 24, "n_head": 16, "n_positions": 2048})"},
+     R"({"model_type": "gpt2", "n_embd": 2048, "n_layer": 24, "n_head": 16, "n_positions": 2048,
+         "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})"},
     {"gpt-175b",
-     R"({"model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048})"},
+     R"({"model_type": "gpt2", "n_embd": 12288, "n_layer": 96, "n_head": 96, "n_positions": 2048,
+         "attn_pdrop": 0, "embd_pdrop": 0, "resid_pdrop": 0})"},
     {"mixtral-8x7b", R"({"model_type": "mixtral", "max_position_embeddings": 32768, "rope_theta": 1e6})"},
     {"deepseek-v3", R"({"model_type": "deepseek_v3", "max_position_embeddings": 163840})"},
 });

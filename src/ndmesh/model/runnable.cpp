@@ -3,6 +3,7 @@
 #include "ndmesh/base/text.h"
 #include "ndmesh/model/config.h"
 #include "ndmesh/model/family.h"
+#include "ndmesh/model/parameter_names.h"
 
 namespace ndmesh::model {
 namespace {
@@ -19,12 +20,7 @@ std::vector<std::string> unbuilt_parts(const ModelSpec& spec) {
   name(spec.experts.has_value(), "routed experts");
   name(spec.latent.has_value(), "latent attention");
   name(spec.mtp_layers > 0, "multi-token prediction");
-  name(spec.layer_norm, "LayerNorm");
-  name(!spec.gated, "a feed-forward part without a gate");
-  name(spec.learned_positions, "learned positions");
-  name(spec.fused_qkv, "fused query, key and value");
-  name(spec.fused_gate_up, "fused gate and up");
-  name(spec.post_norms, "norms behind attention and feed-forward");
+  name(names_of(spec.family).qkv_by_head, "query, key and value that are fused by head");
   name(spec.attention_sinks, "attention sinks");
   return parts;
 }

@@ -30,57 +30,72 @@ struct Rows {
   std::int64_t end = 0;
 };
 
-/// normed = sum / rms(sum) * weight and rstd = 1 / rms(sum), one a row, with sum = x + y. With y null sum is
-/// x, and nothing is written to `sum`.
+/// normed = (sum - mean) * rstd * (weight + offset) + bias, with sum = x + y and rstd = 1 / sqrt of the mean of
+/// (sum - mean)^2. With `mean` null the mean is taken as 0 (RMSNorm), otherwise it is written there, as rstd is,
+/// one a row. With y null sum is x, and nothing is written to `sum`. bias may be null.
 template <typename T>
-struct RmsNormForward {
+struct NormForward {
   const T* x;
   const T* y;
   const T* weight;
+  const T* bias;
   T* sum;
   T* normed;
+  Wide<T>* mean;
   Wide<T>* rstd;
   std::int64_t size;
   double eps;
+  Wide<T> offset;
   void run(Rows rows) const;
 };
 
-/// Gradients of the norm. dx (may be null) takes dsum too where that is not null. dweight (may be null) is
-/// one row of `size` that is added to.
+/// Gradients of the norm; `mean` as in forward. dx (may be null) takes dsum too where that is not null. dweight
+/// and dbias (may be null) are one row of `size` each that is added to.
 template <typename T>
-struct RmsNormBackward {
+struct NormBackward {
   const T* x;
   const T* weight;
+  const Wide<T>* mean;
   const Wide<T>* rstd;
   const T* dnormed;
   const T* dsum;
   T* dx;
   Wide<T>* dweight;
+  Wide<T>* dbias;
   std::int64_t size;
+  Wide<T> offset;
   void run(Rows rows) const;
 };
 
-/// out = silu(gate) * up. "Rows" are elements.
+/// out = silu(gate) * up, or with `gelu` gelu(gate) * up in its tanh form; up may be null, which is 1. A row has
+/// `width` elements; rows of gate and of up begin `stride` apart, those of out `width`.
 template <typename T>
-struct SwigluForward {
+struct GatedForward {
   const T* gate;
   const T* up;
   T* out;
-  void run(Rows elements) const;
+  std::int64_t width;
+  std::int64_t stride;
+  bool gelu;
+  void run(Rows rows) const;
 };
 
+/// dgate and dup (null where up is) lie as gate and up do.
 template <typename T>
-struct SwigluBackward {
+struct GatedBackward {
   const T* gate;
   const T* up;
   const T* dout;
   T* dgate;
   T* dup;
-  void run(Rows elements) const;
+  std::int64_t width;
+  std::int64_t stride;
+  bool gelu;
+  void run(Rows rows) const;
 };
 
-/// Rotates the halves of each head. A row is one token with `heads` heads of 2 * half numbers; token t reads
-/// row t % positions of the tables. sign -1 turns back (the gradient).
+/// Rotates the halves of the first 2 * half numbers of each head; the others stay. A row is one token with `heads`
+/// heads of `size` numbers; token t reads row t % positions of the tables. sign -1 turns back (the gradient).
 template <typename T>
 struct Rotate {
   const T* x;
@@ -88,6 +103,7 @@ struct Rotate {
   const Wide<T>* sin;
   T* out;
   std::int64_t heads;
+  std::int64_t size;
   std::int64_t half;
   std::int64_t positions;
   Wide<T> sign;

@@ -1,44 +1,115 @@
 #include "ndmesh/nn/decoder.h"
 
+#include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ndmesh/base/error.h"
+#include "ndmesh/model/parameter_names.h"
 #include "ndmesh/nn/functional.h"
 
 namespace ndmesh::nn {
+namespace {
 
-Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType dtype) : layer(layer_) {
-  const auto norm = [&] { return std::make_shared<RmsNorm>(spec.hidden, spec.norm_eps, dtype); };
-  input_layernorm = register_module("input_layernorm", norm());
-  self_attn = register_module("self_attn", std::make_shared<Attention>(spec, dtype));
-  post_attention_layernorm = register_module("post_attention_layernorm", norm());
-  mlp = register_module("mlp", std::make_shared<Mlp>(spec, dtype));
+/// "model.layers." is module "layers" of module "model".
+struct Path {
+  std::string parent;
+  std::string child;
+};
+
+Path path_of(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  const std::string_view rest = name.substr(dot + 1);
+  return {std::string(name.substr(0, dot)), std::string(rest.substr(0, rest.find('.')))};
+}
+
+/// Transformers rounds gemma's factor to the model's dtype; granite's is a plain number.
+double embedding_multiplier(const model::ModelSpec& spec, at::ScalarType dtype) {
+  if (!spec.scaled_embedding) {
+    return spec.embedding_multiplier;
+  }
+  const double root = std::sqrt(static_cast<double>(spec.hidden));
+  return at::scalar_tensor(root, at::TensorOptions().dtype(dtype)).item<double>();
+}
+
+at::Tensor times(const at::Tensor& x, double factor) {
+  return factor == 1.0 ? x : scaled(x, factor);
+}
+
+at::Tensor normed_if(const std::shared_ptr<Norm>& norm, const at::Tensor& x) {
+  return norm ? norm->forward(x) : x;
+}
+
+}  // namespace
+
+Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType dtype)
+    : layer(layer_), residual_multiplier_(spec.residual_multiplier) {
+  const model::ParameterNames& names = model::names_of(spec.family);
+  const auto norm = [&](bool has, std::string_view name) {
+    return has ? register_module(std::string(name), std::make_shared<Norm>(spec, spec.hidden, dtype))
+               : nullptr;
+  };
+  attention_norm = norm(spec.pre_norms, names.attention_norm);
+  self_attn =
+      register_module(path_of(names.attention_output).parent, std::make_shared<Attention>(spec, dtype));
+  attention_post_norm = norm(spec.post_norms, names.attention_post_norm);
+  mlp_norm = norm(spec.pre_norms, names.mlp_norm);
+  mlp = register_module(path_of(names.mlp).parent, std::make_shared<Mlp>(spec, dtype));
+  mlp_post_norm = norm(spec.post_norms, names.mlp_post_norm);
 }
 
 at::Tensor Block::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache) {
   return pass(x_BSH, [this, rope, cache](const at::Tensor& x) {
-    const RmsNorm& norm = *post_attention_layernorm;
-    const auto [sum, normed] = add_rms_norm(
-        x, self_attn->forward(input_layernorm->forward(x), rope, cache, layer), norm.weight, norm.eps);
-    return sum + mlp->forward(normed);
+    const auto to_add = [this](const std::shared_ptr<Norm>& post_norm, const at::Tensor& out) {
+      return times(normed_if(post_norm, out), residual_multiplier_);
+    };
+    const at::Tensor attended =
+        to_add(attention_post_norm, self_attn->forward(normed_if(attention_norm, x), rope, cache, layer));
+    if (!mlp_norm) {
+      const at::Tensor sum = x + attended;
+      return sum + to_add(mlp_post_norm, mlp->forward(sum));
+    }
+    const auto [sum, normed] = add_norm(x, attended, mlp_norm->all);
+    return sum + to_add(mlp_post_norm, mlp->forward(normed));
   });
 }
 
-Trunk::Trunk(const model::ModelSpec& spec, at::ScalarType dtype) {
-  embed_tokens = register_module("embed_tokens", std::make_shared<Embedding>(spec.vocab, spec.hidden, dtype));
-  auto layers = register_module("layers", std::make_shared<torch::nn::Module>("layers"));
+Trunk::Trunk(const model::ModelSpec& spec, at::ScalarType dtype)
+    : multiplier_(embedding_multiplier(spec, dtype)) {
+  const model::ParameterNames& names = model::names_of(spec.family);
+  const auto table = [&](std::string_view name, std::int64_t rows) {
+    return register_module(path_of(name).child, std::make_shared<Embedding>(rows, spec.hidden, dtype));
+  };
+  embed_tokens = table(names.embedding, spec.vocab);
+  if (spec.learned_positions) {
+    positions = table(names.positions, spec.max_positions);
+  }
+  const std::string layers_name = path_of(names.layer).child;
+  auto layers = register_module(layers_name, std::make_shared<torch::nn::Module>(layers_name));
   for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
     blocks.push_back(
         layers->register_module(std::to_string(layer), std::make_shared<Block>(spec, layer, dtype)));
   }
-  norm = register_module("norm", std::make_shared<RmsNorm>(spec.hidden, spec.norm_eps, dtype));
+  norm = register_module(path_of(names.final_norm).child, std::make_shared<Norm>(spec, spec.hidden, dtype));
 }
 
-Decoder::Decoder(const model::ModelSpec& spec, at::ScalarType dtype) : spec_(spec), rotary_(spec, dtype) {
-  trunk_ = register_module("model", std::make_shared<Trunk>(spec, dtype));
+at::Tensor Trunk::embed(const at::Tensor& ids_BS, std::int64_t start) const {
+  const at::Tensor tokens_BSH = times(embed_tokens->forward(ids_BS), multiplier_);
+  if (!positions) {
+    return tokens_BSH;
+  }
+  return tokens_BSH + positions->forward(at::arange(start, start + ids_BS.size(1), ids_BS.options()));
+}
+
+Decoder::Decoder(const model::ModelSpec& spec, at::ScalarType dtype)
+    : spec_(spec), rotary_(spec, dtype), local_rotary_(spec, dtype, true) {
+  const model::ParameterNames& names = model::names_of(spec.family);
+  trunk_ = register_module(path_of(names.embedding).parent, std::make_shared<Trunk>(spec, dtype));
   if (!spec.tied) {
-    lm_head_ = register_module("lm_head", std::make_shared<Linear>(spec.hidden, spec.vocab, false, dtype));
+    const Linear::Shape shape = {spec.hidden, spec.vocab};
+    lm_head_ = register_module(std::string(names.head), std::make_shared<Linear>(shape, dtype));
   }
 }
 
@@ -46,37 +117,54 @@ const at::Tensor& Decoder::head_weight() const {
   return lm_head_ ? lm_head_->weight : trunk_->embed_tokens->weight;
 }
 
+void Decoder::check_length(std::int64_t length) const {
+  if (spec_.sliding_window && length > *spec_.sliding_window) {
+    throw RunError(
+        fmt::format("a sequence of {} tokens needs sliding_window {}, which is not built: at most {} tokens",
+                    length, *spec_.sliding_window, *spec_.sliding_window));
+  }
+  if (spec_.learned_positions && length > spec_.max_positions) {
+    throw RunError(fmt::format("a sequence of {} tokens is longer than the model's {} learned positions",
+                               length, spec_.max_positions));
+  }
+}
+
+RotaryTable::Tables Decoder::tables(bool local, std::int64_t start, std::int64_t length) {
+  if (spec_.learned_positions) {
+    return {};
+  }
+  return (local ? local_rotary_ : rotary_).range(start, length);
+}
+
 at::Tensor Decoder::hidden_states(const at::Tensor& ids_BS, KvCache* cache) {
   const std::int64_t past = cache != nullptr ? cache->length() : 0;
   const std::int64_t length = ids_BS.size(1);
-  if (spec_.sliding_window && past + length > *spec_.sliding_window) {
-    throw RunError(
-        fmt::format("a sequence of {} tokens needs sliding_window {}, which is not built: at most {} tokens",
-                    past + length, *spec_.sliding_window, *spec_.sliding_window));
-  }
-  const RotaryTable::Tables rope = rotary_.range(past, length);
-  at::Tensor x_BSH = embed_out(trunk_->embed_tokens->forward(ids_BS));
+  check_length(past + length);
+  at::Tensor x_BSH = embed_out(trunk_->embed(ids_BS, past));
   for (const std::shared_ptr<Block>& block : trunk_->blocks) {
-    x_BSH = block->forward(x_BSH, rope, cache);
+    const bool local = spec_.rope_local_theta && spec_.is_windowed(block->layer);
+    x_BSH = block->forward(x_BSH, tables(local, past, length), cache);
   }
   if (cache != nullptr) {
     cache->advance(length);
   }
-  return loss_in(trunk_->norm->forward(x_BSH));
+  return loss_in(times(trunk_->norm->forward(x_BSH), 1.0 / spec_.logits_scaling));
 }
 
 at::Tensor Decoder::loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale,
                          std::int64_t loss_chunk) {
   return pass(ids_BS, [this, targets_BS, scale, loss_chunk](const at::Tensor& ids) {
     const at::Tensor x_BSH = hidden_states(ids, nullptr);
-    return head_loss(x_BSH, head_weight(), targets_BS, scale, loss_chunk);
+    return head_loss(x_BSH, head_weight(), targets_BS, scale, loss_chunk, spec_.logits_softcap);
   });
 }
 
 at::Tensor Decoder::logits(const at::Tensor& ids_BS, KvCache* cache) {
   const c10::AutoGradMode mode(at::GradMode::is_enabled() && cache == nullptr);
   return pass(ids_BS, [this, cache](const at::Tensor& ids) {
-    return linear(hidden_states(ids, cache), head_weight(), at::Tensor());
+    const at::Tensor logits_BSV = linear(hidden_states(ids, cache), head_weight(), at::Tensor());
+    const auto& cap = spec_.logits_softcap;
+    return cap ? at::tanh(logits_BSV / *cap) * *cap : logits_BSV;
   });
 }
 

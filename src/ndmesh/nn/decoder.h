@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "ndmesh/model/model_spec.h"
+#include "ndmesh/nn/functional.h"
 #include "ndmesh/nn/kv_cache.h"
 #include "ndmesh/nn/ports.h"
 
-/// The decoder-only transformer. Parameters have Hugging Face's names and the order of
+/// The decoder-only transformer, put together from ModelSpec: kinds of norm and where they stand, activation,
+/// fused or separate projections, multipliers and caps. Parameters have Hugging Face's names and the order of
 /// ModelSpec::parameters(). No module here holds a collective; strategies act at the ports. Modules are made
 /// with parameters that have a shape but no memory (nn/parameter.h): a strategy gives them memory, the
 /// initialiser or a checkpoint their values.
@@ -18,24 +20,32 @@ namespace ndmesh::nn {
 
 /// A parameter-holding linear, bias undefined when absent.
 struct Linear : torch::nn::Module {
-  Linear(std::int64_t in, std::int64_t out, bool with_bias, at::ScalarType dtype);
+  struct Shape {
+    std::int64_t in;
+    std::int64_t out;
+    bool bias = false;
+    bool transposed = false;  ///< the weight is [in, out]
+  };
+  Linear(const Shape& shape, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x) const;
   at::Tensor weight;
   at::Tensor bias;
+  bool transposed;
 };
 
-struct RmsNorm : torch::nn::Module {
-  RmsNorm(std::int64_t size, double eps, at::ScalarType dtype);
+/// The model's kind of norm over `size` numbers.
+struct Norm : torch::nn::Module {
+  Norm(const model::ModelSpec& spec, std::int64_t size, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x) const;
-  at::Tensor weight;
-  double eps;
+  NormParameters all;
 };
 
 /// Rotary tables of the positions 0 .. length - 1, computed in float64 and kept as float32 (float64 for a
-/// float64 model), grown on demand. Frequencies and their scaling (none, linear, llama3) as in Transformers.
+/// float64 model), grown on demand. Frequencies and their scaling (none, linear, llama3) as in Transformers;
+/// `local`: those of windowed layers where the model has them (gemma3).
 class RotaryTable {
  public:
-  RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype);
+  RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype, bool local = false);
   struct Tables {
     at::Tensor cos_SD2;
     at::Tensor sin_SD2;
@@ -48,50 +58,83 @@ class RotaryTable {
   Tables all_;
 };
 
+/// Projections are apart or one matrix, as the family stores them.
 struct Attention : torch::nn::Module, Unit {
   Attention(const model::ModelSpec& spec, at::ScalarType dtype);
+  /// Undefined tables turn nothing (learned positions).
   at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
                      std::int64_t layer);
-  Port column_in;  ///< what q, k and v read
-  Port row_out;    ///< what o_proj gives
-  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
-  std::shared_ptr<RmsNorm> q_norm, k_norm;  ///< null unless spec.qk_norm
-  std::int64_t head_dim;
+  Port column_in;                                  ///< what q, k and v read
+  Port row_out;                                    ///< what o_proj gives
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj;  ///< null when fused
+  std::shared_ptr<Linear> qkv_proj;                ///< null unless fused
+  std::shared_ptr<Linear> o_proj;
+  std::shared_ptr<Norm> q_norm, k_norm;  ///< null unless spec.qk_norm
 
  private:
+  struct Heads {
+    at::Tensor q_BSND, k_BSKD, v_BSKD;
+  };
+  Heads project(const at::Tensor& x_BSH) const;
+  at::Tensor normed_heads(const std::shared_ptr<Norm>& norm, const at::Tensor& flat) const;
   at::Tensor attend(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
                     std::int64_t layer) const;
+
+  std::int64_t head_dim_;
+  std::int64_t queries_;  ///< width of all query heads
+  bool norms_whole_;      ///< q_norm and k_norm are over all heads together
+  double scale_;
+  double softcap_;  ///< 0: none
 };
 
+/// With a gate or without, its matrices apart or one.
 struct Mlp : torch::nn::Module, Unit {
   Mlp(const model::ModelSpec& spec, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x_BSH);
-  Port column_in;  ///< what gate and up read
-  Port row_out;    ///< what down gives
-  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
+  Port column_in;                        ///< what gate and up read
+  Port row_out;                          ///< what down gives
+  std::shared_ptr<Linear> gate_proj;     ///< null when fused, and without a gate
+  std::shared_ptr<Linear> up_proj;       ///< null when fused
+  std::shared_ptr<Linear> gate_up_proj;  ///< null unless fused
+  std::shared_ptr<Linear> down_proj;
+
+ private:
+  at::Tensor activated(const at::Tensor& x_BSH) const;
+
+  Activation activation_;
 };
 
 struct Block : torch::nn::Module, Unit {
   Block(const model::ModelSpec& spec, std::int64_t layer, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache);
-  std::shared_ptr<RmsNorm> input_layernorm, post_attention_layernorm;
+  std::shared_ptr<Norm> attention_norm, mlp_norm;            ///< in front; null without spec.pre_norms
+  std::shared_ptr<Norm> attention_post_norm, mlp_post_norm;  ///< behind; null without spec.post_norms
   std::shared_ptr<Attention> self_attn;
   std::shared_ptr<Mlp> mlp;
   std::int64_t layer;
+
+ private:
+  double residual_multiplier_;
 };
 
 struct Embedding : torch::nn::Module {
-  Embedding(std::int64_t vocab, std::int64_t hidden, at::ScalarType dtype);
-  at::Tensor forward(const at::Tensor& ids_BS) const;
+  Embedding(std::int64_t rows, std::int64_t hidden, at::ScalarType dtype);
+  at::Tensor forward(const at::Tensor& ids) const;
   at::Tensor weight;
 };
 
-/// What Hugging Face calls `model`: everything but the head.
+/// What Hugging Face calls `model` or `transformer`: everything but the head.
 struct Trunk : torch::nn::Module {
   Trunk(const model::ModelSpec& spec, at::ScalarType dtype);
+  /// The tokens as the first block reads them; `start`: the position of the first.
+  at::Tensor embed(const at::Tensor& ids_BS, std::int64_t start) const;
   std::shared_ptr<Embedding> embed_tokens;
+  std::shared_ptr<Embedding> positions;  ///< null unless learned
   std::vector<std::shared_ptr<Block>> blocks;
-  std::shared_ptr<RmsNorm> norm;
+  std::shared_ptr<Norm> norm;
+
+ private:
+  double multiplier_;
 };
 
 /// The whole model; the root unit of sharding: `enter` sees the ids, `leave` the loss or the logits.
@@ -102,7 +145,8 @@ class Decoder : public torch::nn::Module, public Unit {
 
   /// Sum of token losses times `scale`, differentiable; logits exist `loss_chunk` tokens at a time.
   /// targets_BS may hold nn::ignored. RunError when a token is outside of the vocabulary, or the sequence is
-  /// longer than the model's sliding window (which is not built; up to that length it has no effect).
+  /// longer than the model's sliding window (which is not built; up to that length it has no effect) or its
+  /// learned positions.
   at::Tensor loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale,
                   std::int64_t loss_chunk);
 
@@ -119,10 +163,14 @@ class Decoder : public torch::nn::Module, public Unit {
   Port loss_in;    ///< the normed hidden states that the head reads
 
  private:
+  void check_length(std::int64_t length) const;
+  /// Tables for the blocks: undefined with learned positions.
+  RotaryTable::Tables tables(bool local, std::int64_t start, std::int64_t length);
   at::Tensor hidden_states(const at::Tensor& ids_BS, KvCache* cache);
 
   model::ModelSpec spec_;
   RotaryTable rotary_;
+  RotaryTable local_rotary_;
   std::shared_ptr<Trunk> trunk_;
   std::shared_ptr<Linear> lm_head_;  ///< null when tied
 };

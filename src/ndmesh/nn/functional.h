@@ -3,13 +3,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "ndmesh/model/model_spec.h"
 #include "ndmesh/nn/attention_options.h"
 
 /// The operators of the decoder: differentiable, on any device, float64, float32 or bfloat16. On the CPU
-/// norms, rotary embedding, SwiGLU, cross-entropy and the embedding gradient run own fused loops
+/// norms, rotary embedding, gated activations, cross-entropy and the embedding gradient run own fused loops
 /// (cpu_kernels.h), attention own tiles (cpu_attention.h) and float32 products own blocks (cpu_matmul.h), because
 /// libtorch's cost more there or round more often; elsewhere the composites of
 /// libtorch (kernels.h). Gradients of parameters are booked as MemoryCategory::buffers. Arguments that do not
@@ -18,22 +21,60 @@
 /// head size.
 namespace ndmesh::nn {
 
-/// x_...I times weight_OI transposed, plus bias_O where defined. Saves x and the weight.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_OI, const at::Tensor& bias_O);
+using model::Activation;
 
-/// Root-mean-square norm over the last dim: x / sqrt(mean(x^2) + eps) * weight. Statistics in float32 or
-/// wider. Saves x and one number a row.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+/// x_...I times a weight of shape OI, or IO where `transposed` (gpt2), plus bias_O where defined. Saves x and the weight.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias_O,
+                  bool transposed = false);
+
+enum class NormKind {
+  rms,              ///< x / sqrt(mean(x^2) + eps) * weight
+  unit_offset_rms,  ///< the same with 1 + weight (gemma)
+  layer             ///< (x - mean) / sqrt(variance + eps) * weight + bias
+};
+
+struct NormParameters {
+  at::Tensor weight;
+  at::Tensor bias;  ///< of LayerNorm; undefined otherwise
+  double eps = 1e-6;
+  NormKind kind = NormKind::rms;
+};
+
+/// The norm over the last dim, statistics in float32 or wider. Saves x and one number a row, LayerNorm two.
+at::Tensor norm(const at::Tensor& x, const NormParameters& parameters);
 
 /// x + y and its norm, in one pass: (sum, norm(sum)).
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& y,
-                                               const at::Tensor& weight, double eps);
+std::pair<at::Tensor, at::Tensor> add_norm(const at::Tensor& x, const at::Tensor& y,
+                                           const NormParameters& parameters);
 
-/// silu(gate) * up. Saves both.
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+/// The two as RMSNorm.
+inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return norm(x, {weight, {}, eps, NormKind::rms});
+}
+inline std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& y,
+                                                      const at::Tensor& weight, double eps) {
+  return add_norm(x, y, {weight, {}, eps, NormKind::rms});
+}
 
-/// Rotates the halves of each head: x_BSND with cos_SD2, sin_SD2 (D2 = D / 2; float32, or float64 for float64
-/// x). Saves only the tables.
+/// activation(gate) * up; `up` may be undefined: activation(gate). Saves both.
+at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up);
+
+/// The same of the halves gate and up of one tensor's last dim. Saves it.
+at::Tensor gated_halves(Activation activation, const at::Tensor& gate_up);
+
+/// silu(gate) * up.
+inline at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return gated(Activation::silu, gate, up);
+}
+
+/// x * factor. Saves nothing.
+at::Tensor scaled(const at::Tensor& x, double factor);
+
+/// Cuts the last dim, `queries` + 2 * keys wide, into dense q, k and v. Saves nothing.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> split_qkv(const at::Tensor& fused, std::int64_t queries);
+
+/// Rotates the halves of the first 2 * D2 numbers of each head: x_BSND with cos_SD2, sin_SD2 (2 * D2 at most D;
+/// float32, or float64 for float64 x). Saves only the tables.
 at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2);
 
 /// Causal attention of q_BSND over k_BSKD, v_BSKD; N is a multiple of K. Returns BSND. Query i stands at position
@@ -50,9 +91,10 @@ at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS);
 /// at a time, and their gradient is made in the forward pass: memory is chunk * V, not tokens * V.
 /// The weight gradient of several bfloat16 chunks is summed in float32 and rounded once.
 /// Log-sum-exp and the returned scalar are float32, or float64 for float64 x. `scale` is 1 / (valid tokens of
-/// the global batch), so that no other division is needed anywhere.
+/// the global batch), so that no other division is needed anywhere. With `softcap` a logit z counts as
+/// cap * tanh(z / cap), and a second buffer of chunk * V is held.
 at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const at::Tensor& targets_BS,
-                     double scale, std::int64_t chunk);
+                     double scale, std::int64_t chunk, std::optional<double> softcap = {});
 inline constexpr std::int64_t ignored = -100;
 
 }  // namespace ndmesh::nn

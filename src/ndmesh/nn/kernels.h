@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ndmesh/nn/attention_options.h"
+#include "ndmesh/nn/functional.h"
 
 /// What the operators compute: forward and backward, as tensors. Called with autograd off. Shapes as in
 /// functional.h.
@@ -13,6 +14,9 @@ namespace ndmesh::nn {
 
 /// float64 for float64, otherwise float32: in what statistics and tables are kept.
 at::ScalarType wide_dtype(at::ScalarType dtype);
+
+/// What a norm adds to its weight.
+double weight_offset(NormKind kind);
 
 /// One implementation for a kind of device. Tensors are dense unless said otherwise; results are new, unless
 /// "in place".
@@ -26,34 +30,42 @@ class Kernels {
 
   struct Normed {
     at::Tensor sum;     ///< x + y, undefined without y
-    at::Tensor normed;  ///< norm(sum) * weight
+    at::Tensor normed;  ///< norm(sum)
+    at::Tensor mean;    ///< [rows], wide dtype; undefined unless LayerNorm
     at::Tensor rstd;    ///< [rows], wide dtype
   };
   /// y may be undefined: then x itself is normed.
-  virtual Normed rms_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
-                          double eps) const = 0;
+  virtual Normed norm(const at::Tensor& x, const at::Tensor& y, const NormParameters& parameters) const = 0;
 
   struct NormGradients {
     at::Tensor dx;       ///< includes dsum
     at::Tensor dweight;  ///< of the dtype of weight, summed over rows in wide dtype, in an order that threads
                          ///< do not change
+    at::Tensor dbias;    ///< likewise
   };
   struct NormBackward {
     at::Tensor x;  ///< what was normed
     at::Tensor weight;
+    at::Tensor mean;  ///< undefined unless LayerNorm
     at::Tensor rstd;
     at::Tensor dnormed;
     at::Tensor dsum;  ///< the other gradient of x; may be undefined
+    NormKind kind = NormKind::rms;
   };
-  /// What is not wanted stays undefined.
-  virtual NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const = 0;
+  /// What is not wanted stays undefined; the bias's comes with the weight's, for LayerNorm.
+  virtual NormGradients norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const = 0;
 
-  virtual at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) const = 0;
-  /// (dgate, dup)
-  virtual std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate, const at::Tensor& up,
-                                                            const at::Tensor& dout) const = 0;
+  /// activation(gate) * up; without `up`, activation(gate). Both may be the halves of one matrix.
+  virtual at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) const = 0;
+  /// Writes dgate and, with up, dup, which lie as gate and up do.
+  struct GatedGradients {
+    at::Tensor dgate;
+    at::Tensor dup;
+  };
+  virtual void gated_backward(Activation activation, const GatedGradients& out, const at::Tensor& gate,
+                              const at::Tensor& up, const at::Tensor& dout) const = 0;
 
-  /// sign 1 rotates forward, -1 back.
+  /// sign 1 rotates forward, -1 back. What the tables are too narrow for stays as it is.
   virtual at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2,
                             int sign) const = 0;
 

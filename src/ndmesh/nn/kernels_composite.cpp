@@ -46,6 +46,10 @@ at::Tensor masked(const at::Tensor& raw_BNSS, const AttentionOptions& options) {
   return raw_BNSS.masked_fill(unseen, -std::numeric_limits<double>::infinity());
 }
 
+at::Tensor activated(Activation activation, const at::Tensor& gate) {
+  return activation == Activation::silu ? at::silu(wide(gate)) : at::gelu(wide(gate), "tanh");
+}
+
 class CompositeKernels final : public Kernels {
  public:
   void multiply(at::Tensor& out_MN, const at::Tensor& a_MK, const at::Tensor& b_KN, bool add) const override {
@@ -56,50 +60,71 @@ class CompositeKernels final : public Kernels {
     }
   }
 
-  Normed rms_norm(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight,
-                  double eps) const override {
+  Normed norm(const at::Tensor& x, const at::Tensor& y, const NormParameters& parameters) const override {
+    const bool layer = parameters.kind == NormKind::layer;
     const at::Tensor sum = y.defined() ? x + y : x;
-    const at::Tensor s = wide(sum);
-    const at::Tensor rstd = (s.square().mean(-1, true) + eps).rsqrt();
-    const at::Tensor normed = (s * rstd * wide(weight)).to(x.scalar_type());
-    return {y.defined() ? sum : at::Tensor(), normed, rstd.flatten()};
+    const at::Tensor mean = layer ? wide(sum).mean(-1, true) : at::Tensor();
+    const at::Tensor s = layer ? wide(sum) - mean : wide(sum);
+    const at::Tensor rstd = (s.square().mean(-1, true) + parameters.eps).rsqrt();
+    at::Tensor normed = s * rstd * (wide(parameters.weight) + weight_offset(parameters.kind));
+    if (parameters.bias.defined()) {
+      normed = normed + wide(parameters.bias);
+    }
+    return {y.defined() ? sum : at::Tensor(), normed.to(x.scalar_type()),
+            layer ? mean.flatten() : at::Tensor(), rstd.flatten()};
   }
 
-  NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
+  NormGradients norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
+    const bool layer = in.kind == NormKind::layer;
     const at::Tensor rstd = in.rstd.unsqueeze(1);
-    const at::Tensor x_hat = wide(in.x).reshape({-1, in.x.size(-1)}) * rstd;
+    const at::Tensor rows = wide(in.x).reshape({-1, in.x.size(-1)});
+    const at::Tensor x_hat = (layer ? rows - in.mean.unsqueeze(1) : rows) * rstd;
     const at::Tensor dnormed = wide(in.dnormed).reshape(x_hat.sizes());
     NormGradients result;
     if (want_dx) {
-      const at::Tensor direct = dnormed * wide(in.weight);
-      const at::Tensor dx = (rstd * (direct - x_hat * (direct * x_hat).mean(1, true))).view_as(in.x);
+      const at::Tensor direct = dnormed * (wide(in.weight) + weight_offset(in.kind));
+      at::Tensor dx = direct - x_hat * (direct * x_hat).mean(1, true);
+      if (layer) {
+        dx = dx - direct.mean(1, true);
+      }
+      dx = (rstd * dx).view_as(in.x);
       result.dx = (in.dsum.defined() ? dx + wide(in.dsum) : dx).to(in.x.scalar_type());
     }
+    const MemoryScope scope(MemoryCategory::buffers);
     if (want_dweight) {
-      const MemoryScope scope(MemoryCategory::buffers);
       result.dweight = (dnormed * x_hat).sum(0).to(in.weight.scalar_type());
+    }
+    if (want_dweight && layer) {
+      result.dbias = dnormed.sum(0).to(in.weight.scalar_type());
     }
     return result;
   }
 
-  at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) const override {
-    return (at::silu(wide(gate)) * wide(up)).to(gate.scalar_type());
+  at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) const override {
+    const at::Tensor out = activated(activation, gate);
+    return (up.defined() ? out * wide(up) : out).to(gate.scalar_type());
   }
 
-  std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate_any, const at::Tensor& up,
-                                                    const at::Tensor& dout) const override {
+  void gated_backward(Activation activation, const GatedGradients& out, const at::Tensor& gate_any,
+                      const at::Tensor& up, const at::Tensor& dout_any) const override {
     const at::Tensor gate = wide(gate_any);
-    const at::Tensor dup = wide(dout) * at::silu(gate);
-    const at::Tensor dgate = at::silu_backward(wide(dout) * wide(up), gate);
-    return {dgate.to(gate_any.scalar_type()), dup.to(gate_any.scalar_type())};
+    const at::Tensor dout = wide(dout_any);
+    const at::Tensor dactivated = up.defined() ? dout * wide(up) : dout;
+    out.dgate.copy_(activation == Activation::silu ? at::silu_backward(dactivated, gate)
+                                                   : at::gelu_backward(dactivated, gate, "tanh"));
+    if (up.defined()) {
+      at::Tensor(out.dup).copy_(dout * activated(activation, gate));
+    }
   }
 
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos_SD2, const at::Tensor& sin_SD2,
                     int sign) const override {
-    const auto halves = wide(x).chunk(2, -1);
+    const std::int64_t turned = 2 * cos_SD2.size(1);
+    const auto halves = wide(x.narrow(-1, 0, turned)).chunk(2, -1);
     const at::Tensor cos = cos_SD2.unsqueeze(1);
     const at::Tensor sin = sin_SD2.unsqueeze(1) * sign;
-    return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1)
+    const at::Tensor rest = wide(x.narrow(-1, turned, x.size(-1) - turned));
+    return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin, rest}, -1)
         .to(x.scalar_type());
   }
 

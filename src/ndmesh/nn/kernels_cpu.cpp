@@ -44,6 +44,14 @@ at::Tensor dense(const at::Tensor& t) {
   return t.defined() ? t.contiguous() : t;
 }
 
+/// Rows of gate or up, and how far apart they begin: dense, or the halves of one dense matrix.
+std::int64_t rows_of(const at::Tensor& gate) {
+  return gate.size(-1) == 0 ? 0 : gate.numel() / gate.size(-1);
+}
+std::int64_t distance_of_rows(const at::Tensor& gate) {
+  return gate.is_contiguous() ? gate.size(-1) : 2 * gate.size(-1);
+}
+
 /// Runs a kernel over `rows` of `size` elements, on as many threads as the calling thread may use.
 template <typename Kernel>
 void run_rows(const Kernel& kernel, std::int64_t rows, std::int64_t size) {
@@ -94,27 +102,32 @@ class CpuKernels final : public Kernels {
     }
   }
 
-  Normed rms_norm(const at::Tensor& x_any, const at::Tensor& y_any, const at::Tensor& weight,
-                  double eps) const override {
+  Normed norm(const at::Tensor& x_any, const at::Tensor& y_any,
+              const NormParameters& parameters) const override {
     const at::Tensor x = dense(x_any);
     const at::Tensor y = dense(y_any);
     const std::int64_t size = x.size(-1);
     const std::int64_t rows = size == 0 ? 0 : x.numel() / size;
+    const at::TensorOptions wide = x.options().dtype(wide_dtype(x.scalar_type()));
     Normed result;
     result.sum = y.defined() ? at::empty_like(x) : at::Tensor();
     result.normed = at::empty_like(x);
-    result.rstd = at::empty({rows}, x.options().dtype(wide_dtype(x.scalar_type())));
+    result.mean = parameters.kind == NormKind::layer ? at::empty({rows}, wide) : at::Tensor();
+    result.rstd = at::empty({rows}, wide);
     with_type(x.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
+      using W = cpu::Wide<T>;
       run_rows(
-          cpu::RmsNormForward<T>{reader<T>(x), reader<T>(y), reader<T>(weight), pointer<T>(result.sum),
-                                 pointer<T>(result.normed), pointer<cpu::Wide<T>>(result.rstd), size, eps},
+          cpu::NormForward<T>{reader<T>(x), reader<T>(y), reader<T>(parameters.weight),
+                              reader<T>(parameters.bias), pointer<T>(result.sum), pointer<T>(result.normed),
+                              pointer<W>(result.mean), pointer<W>(result.rstd), size, parameters.eps,
+                              static_cast<W>(weight_offset(parameters.kind))},
           rows, size);
     });
     return result;
   }
 
-  NormGradients rms_norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
+  NormGradients norm_backward(const NormBackward& in, bool want_dx, bool want_dweight) const override {
     const at::Tensor x = dense(in.x);
     const at::Tensor dnormed = dense(in.dnormed);
     const at::Tensor dsum = dense(in.dsum);
@@ -123,63 +136,69 @@ class CpuKernels final : public Kernels {
     // Each block of rows sums its own part of dweight, so that the result does not depend on the threads.
     constexpr std::int64_t rows_a_block = 128;
     const std::int64_t blocks = (rows + rows_a_block - 1) / rows_a_block;
+    const auto block_sums = [&](bool wanted) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      return wanted ? at::zeros({blocks, size}, in.rstd.options()) : at::Tensor();
+    };
+    const at::Tensor dweights = block_sums(want_dweight);
+    const at::Tensor dbiases = block_sums(want_dweight && in.kind == NormKind::layer);
     NormGradients result;
     result.dx = want_dx ? at::empty_like(x) : at::Tensor();
-    at::Tensor parts;
-    if (want_dweight) {
-      const MemoryScope scope(MemoryCategory::workspace);
-      parts = at::zeros({blocks, size}, in.rstd.options());
-    }
     with_type(x.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
-      cpu::RmsNormBackward<T> kernel{reader<T>(x),
-                                     reader<T>(in.weight),
-                                     reader<cpu::Wide<T>>(in.rstd),
-                                     reader<T>(dnormed),
-                                     reader<T>(dsum),
-                                     pointer<T>(result.dx),
-                                     nullptr,
-                                     size};
+      using W = cpu::Wide<T>;
+      const cpu::NormBackward<T> kernel{reader<T>(x),
+                                        reader<T>(in.weight),
+                                        reader<W>(in.mean),
+                                        reader<W>(in.rstd),
+                                        reader<T>(dnormed),
+                                        reader<T>(dsum),
+                                        pointer<T>(result.dx),
+                                        nullptr,
+                                        nullptr,
+                                        size,
+                                        static_cast<W>(weight_offset(in.kind))};
       at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-        cpu::RmsNormBackward<T> part = kernel;
+        cpu::NormBackward<T> part = kernel;
         for (std::int64_t block = begin; block < end; ++block) {
-          part.dweight = want_dweight ? pointer<cpu::Wide<T>>(parts) + block * size : nullptr;
+          part.dweight = dweights.defined() ? pointer<W>(dweights) + block * size : nullptr;
+          part.dbias = dbiases.defined() ? pointer<W>(dbiases) + block * size : nullptr;
           part.run({block * rows_a_block, std::min(rows, (block + 1) * rows_a_block)});
         }
       });
     });
-    if (want_dweight) {
+    const auto total = [&](const at::Tensor& sums) {
       const MemoryScope scope(MemoryCategory::buffers);
-      result.dweight = parts.sum(0).to(in.weight.scalar_type());
-    }
+      return sums.defined() ? sums.sum(0).to(in.weight.scalar_type()) : at::Tensor();
+    };
+    result.dweight = total(dweights);
+    result.dbias = total(dbiases);
     return result;
   }
 
-  at::Tensor swiglu(const at::Tensor& gate_any, const at::Tensor& up_any) const override {
-    const at::Tensor gate = dense(gate_any);
-    const at::Tensor up = dense(up_any);
-    at::Tensor out = at::empty_like(gate);
+  at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) const override {
+    at::Tensor out = at::empty(gate.sizes(), gate.options());
     with_type(gate.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
-      run_rows(cpu::SwigluForward<T>{reader<T>(gate), reader<T>(up), pointer<T>(out)}, gate.numel(), 1);
+      const std::int64_t width = gate.size(-1);
+      run_rows(cpu::GatedForward<T>{reader<T>(gate), reader<T>(up), pointer<T>(out), width,
+                                    distance_of_rows(gate), activation == Activation::gelu_tanh},
+               rows_of(gate), width);
     });
     return out;
   }
 
-  std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gate_any, const at::Tensor& up_any,
-                                                    const at::Tensor& dout_any) const override {
-    const at::Tensor gate = dense(gate_any);
-    const at::Tensor up = dense(up_any);
+  void gated_backward(Activation activation, const GatedGradients& out, const at::Tensor& gate,
+                      const at::Tensor& up, const at::Tensor& dout_any) const override {
     const at::Tensor dout = dense(dout_any);
-    at::Tensor dgate = at::empty_like(gate);
-    at::Tensor dup = at::empty_like(gate);
     with_type(gate.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
-      run_rows(cpu::SwigluBackward<T>{reader<T>(gate), reader<T>(up), reader<T>(dout), pointer<T>(dgate),
-                                      pointer<T>(dup)},
-               gate.numel(), 1);
+      const std::int64_t width = gate.size(-1);
+      run_rows(cpu::GatedBackward<T>{reader<T>(gate), reader<T>(up), reader<T>(dout), pointer<T>(out.dgate),
+                                     pointer<T>(out.dup), width, distance_of_rows(gate),
+                                     activation == Activation::gelu_tanh},
+               rows_of(gate), width);
     });
-    return {dgate, dup};
   }
 
   at::Tensor rotate(const at::Tensor& x_any, const at::Tensor& cos_any, const at::Tensor& sin_any,
@@ -193,7 +212,7 @@ class CpuKernels final : public Kernels {
       using W = cpu::Wide<T>;
       const std::int64_t row = x.size(2) * x.size(3);
       run_rows(cpu::Rotate<T>{reader<T>(x), reader<W>(cos), reader<W>(sin), pointer<T>(out), x.size(2),
-                              x.size(3) / 2, x.size(1), static_cast<W>(sign)},
+                              x.size(3), cos.size(1), x.size(1), static_cast<W>(sign)},
                x.size(0) * x.size(1), row);
     });
     return out;

@@ -1,49 +1,103 @@
 #include <ATen/TensorOperators.h>
 
+#include "ndmesh/model/parameter_names.h"
 #include "ndmesh/nn/decoder.h"
 #include "ndmesh/nn/functional.h"
 #include "ndmesh/nn/parameter.h"
 
 namespace ndmesh::nn {
 
-Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, at::ScalarType dtype) {
-  weight = register_parameter("weight", unmaterialised({out, in}, dtype));
-  if (with_bias) {
-    bias = register_parameter("bias", unmaterialised({out}, dtype));
+namespace {
+
+/// The last part of a name: "q_proj" of "self_attn.q_proj".
+std::string leaf(std::string_view name) {
+  return std::string(name.substr(name.rfind('.') + 1));
+}
+
+/// Registers linears under the family's names.
+class Linears {
+ public:
+  Linears(torch::nn::Module& parent, const model::ModelSpec& spec, at::ScalarType dtype)
+      : parent_(parent), transposed_(model::names_of(spec.family).transposed), dtype_(dtype) {}
+
+  std::shared_ptr<Linear> add(std::string_view name, std::int64_t in, std::int64_t out, bool bias) {
+    const Linear::Shape shape = {in, out, bias, transposed_};
+    return parent_.register_module(leaf(name), std::make_shared<Linear>(shape, dtype_));
+  }
+
+ private:
+  torch::nn::Module& parent_;
+  bool transposed_;
+  at::ScalarType dtype_;
+};
+
+NormKind norm_kind(const model::ModelSpec& spec) {
+  return spec.layer_norm         ? NormKind::layer
+         : spec.unit_offset_norm ? NormKind::unit_offset_rms
+                                 : NormKind::rms;
+}
+
+}  // namespace
+
+Linear::Linear(const Shape& shape, at::ScalarType dtype) : transposed(shape.transposed) {
+  const std::vector<std::int64_t> sizes =
+      transposed ? std::vector{shape.in, shape.out} : std::vector{shape.out, shape.in};
+  weight = register_parameter("weight", unmaterialised(sizes, dtype));
+  if (shape.bias) {
+    bias = register_parameter("bias", unmaterialised({shape.out}, dtype));
   }
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  return linear(x, weight, bias);
+  return linear(x, weight, bias, transposed);
 }
 
-RmsNorm::RmsNorm(std::int64_t size, double eps_, at::ScalarType dtype) : eps(eps_) {
-  weight = register_parameter("weight", unmaterialised({size}, dtype));
-}
-
-at::Tensor RmsNorm::forward(const at::Tensor& x) const {
-  return rms_norm(x, weight, eps);
-}
-
-Embedding::Embedding(std::int64_t vocab, std::int64_t hidden, at::ScalarType dtype) {
-  weight = register_parameter("weight", unmaterialised({vocab, hidden}, dtype));
-}
-
-at::Tensor Embedding::forward(const at::Tensor& ids_BS) const {
-  return embed(weight, ids_BS);
-}
-
-Attention::Attention(const model::ModelSpec& spec, at::ScalarType dtype) : head_dim(spec.head_dim) {
-  const std::int64_t queries = spec.heads * head_dim;
-  const std::int64_t keys = spec.kv_heads * head_dim;
-  q_proj = register_module("q_proj", std::make_shared<Linear>(spec.hidden, queries, spec.qkv_bias, dtype));
-  k_proj = register_module("k_proj", std::make_shared<Linear>(spec.hidden, keys, spec.qkv_bias, dtype));
-  v_proj = register_module("v_proj", std::make_shared<Linear>(spec.hidden, keys, spec.qkv_bias, dtype));
-  if (spec.qk_norm) {
-    q_norm = register_module("q_norm", std::make_shared<RmsNorm>(head_dim, spec.norm_eps, dtype));
-    k_norm = register_module("k_norm", std::make_shared<RmsNorm>(head_dim, spec.norm_eps, dtype));
+Norm::Norm(const model::ModelSpec& spec, std::int64_t size, at::ScalarType dtype) {
+  all.eps = spec.norm_eps;
+  all.kind = norm_kind(spec);
+  all.weight = register_parameter("weight", unmaterialised({size}, dtype));
+  if (spec.layer_norm) {
+    all.bias = register_parameter("bias", unmaterialised({size}, dtype));
   }
-  o_proj = register_module("o_proj", std::make_shared<Linear>(queries, spec.hidden, spec.output_bias, dtype));
+}
+
+at::Tensor Norm::forward(const at::Tensor& x) const {
+  return norm(x, all);
+}
+
+Embedding::Embedding(std::int64_t rows, std::int64_t hidden, at::ScalarType dtype) {
+  weight = register_parameter("weight", unmaterialised({rows, hidden}, dtype));
+}
+
+at::Tensor Embedding::forward(const at::Tensor& ids) const {
+  return embed(weight, ids);
+}
+
+Attention::Attention(const model::ModelSpec& spec, at::ScalarType dtype)
+    : head_dim_(spec.head_dim),
+      queries_(spec.heads * spec.head_dim),
+      norms_whole_(spec.qk_norm_whole),
+      scale_(spec.attention_scale()),
+      softcap_(spec.attention_softcap.value_or(0)) {
+  const model::ParameterNames& names = model::names_of(spec.family);
+  const std::int64_t keys = spec.kv_heads * head_dim_;
+  Linears linears(*this, spec, dtype);
+  if (spec.fused_qkv) {
+    qkv_proj = linears.add(names.fused_qkv, spec.hidden, queries_ + 2 * keys, spec.qkv_bias);
+  } else {
+    q_proj = linears.add(names.query, spec.hidden, queries_, spec.qkv_bias);
+    k_proj = linears.add(names.key, spec.hidden, keys, spec.qkv_bias);
+    v_proj = linears.add(names.value, spec.hidden, keys, spec.qkv_bias);
+  }
+  if (spec.qk_norm) {
+    const auto add_norm = [&](std::string_view name, std::int64_t width) {
+      return register_module(leaf(name),
+                             std::make_shared<Norm>(spec, norms_whole_ ? width : head_dim_, dtype));
+    };
+    q_norm = add_norm(names.query_norm, queries_);
+    k_norm = add_norm(names.key_norm, keys);
+  }
+  o_proj = linears.add(names.attention_output, queries_, spec.hidden, spec.output_bias);
 }
 
 at::Tensor Attention::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
@@ -52,42 +106,68 @@ at::Tensor Attention::forward(const at::Tensor& x_BSH, const RotaryTable::Tables
               [this, rope, cache, layer](const at::Tensor& x) { return attend(x, rope, cache, layer); });
 }
 
-at::Tensor Attention::attend(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
-                             std::int64_t layer) const {
-  const at::Tensor x = column_in(x_BSH);
-  const auto heads = [&](const at::Tensor& flat) {
-    return flat.view({flat.size(0), flat.size(1), -1, head_dim});
-  };
-  at::Tensor q = heads(q_proj->forward(x));
-  at::Tensor k = heads(k_proj->forward(x));
-  at::Tensor v = heads(v_proj->forward(x));
-  if (q_norm) {
-    q = q_norm->forward(q);
-    k = k_norm->forward(k);
+at::Tensor Attention::normed_heads(const std::shared_ptr<Norm>& norm, const at::Tensor& flat) const {
+  const auto heads = [&](const at::Tensor& t) { return t.view({t.size(0), t.size(1), -1, head_dim_}); };
+  if (!norm) {
+    return heads(flat);
   }
-  q = rotate(q, rope.cos_SD2, rope.sin_SD2);
-  k = rotate(k, rope.cos_SD2, rope.sin_SD2);
-  std::int64_t past = 0;
-  if (cache != nullptr) {
-    past = cache->length();
-    std::tie(k, v) = cache->append(layer, k, v);
-  }
-  return row_out(o_proj->forward(attention(q, k, v, {.past = past}).flatten(2)));
+  return norms_whole_ ? heads(norm->forward(flat)) : norm->forward(heads(flat));
 }
 
-Mlp::Mlp(const model::ModelSpec& spec, at::ScalarType dtype) {
-  gate_proj =
-      register_module("gate_proj", std::make_shared<Linear>(spec.hidden, spec.ffn, spec.mlp_bias, dtype));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(spec.hidden, spec.ffn, spec.mlp_bias, dtype));
-  down_proj =
-      register_module("down_proj", std::make_shared<Linear>(spec.ffn, spec.hidden, spec.mlp_bias, dtype));
+Attention::Heads Attention::project(const at::Tensor& x_BSH) const {
+  at::Tensor q, k, v;
+  if (qkv_proj) {
+    std::tie(q, k, v) = split_qkv(qkv_proj->forward(x_BSH), queries_);
+  } else {
+    q = q_proj->forward(x_BSH);
+    k = k_proj->forward(x_BSH);
+    v = v_proj->forward(x_BSH);
+  }
+  return {normed_heads(q_norm, q), normed_heads(k_norm, k), normed_heads(nullptr, v)};
+}
+
+at::Tensor Attention::attend(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
+                             std::int64_t layer) const {
+  auto [q, k, v] = project(column_in(x_BSH));
+  if (rope.cos_SD2.defined()) {
+    q = rotate(q, rope.cos_SD2, rope.sin_SD2);
+    k = rotate(k, rope.cos_SD2, rope.sin_SD2);
+  }
+  AttentionOptions options = {.scale = scale_, .softcap = softcap_};
+  if (cache != nullptr) {
+    options.past = cache->length();
+    std::tie(k, v) = cache->append(layer, k, v);
+  }
+  return row_out(o_proj->forward(attention(q, k, v, options).flatten(2)));
+}
+
+Mlp::Mlp(const model::ModelSpec& spec, at::ScalarType dtype) : activation_(spec.activation) {
+  const model::ParameterNames& names = model::names_of(spec.family);
+  Linears linears(*this, spec, dtype);
+  if (spec.fused_gate_up) {
+    gate_up_proj = linears.add(names.fused_gate_up, spec.hidden, 2 * spec.ffn, spec.mlp_bias);
+  } else {
+    if (spec.gated) {
+      gate_proj = linears.add(names.gate, spec.hidden, spec.ffn, spec.mlp_bias);
+    }
+    up_proj = linears.add(names.up, spec.hidden, spec.ffn, spec.mlp_bias);
+  }
+  down_proj = linears.add(names.down, spec.ffn, spec.hidden, spec.mlp_bias);
+}
+
+at::Tensor Mlp::activated(const at::Tensor& x_BSH) const {
+  if (gate_up_proj) {
+    return gated_halves(activation_, gate_up_proj->forward(x_BSH));
+  }
+  if (gate_proj) {
+    return gated(activation_, gate_proj->forward(x_BSH), up_proj->forward(x_BSH));
+  }
+  return gated(activation_, up_proj->forward(x_BSH), at::Tensor());
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x_BSH) {
-  return pass(x_BSH, [this](const at::Tensor& x_in) {
-    const at::Tensor x = column_in(x_in);
-    return row_out(down_proj->forward(swiglu(gate_proj->forward(x), up_proj->forward(x))));
-  });
+  return pass(x_BSH,
+              [this](const at::Tensor& x) { return row_out(down_proj->forward(activated(column_in(x)))); });
 }
 
 }  // namespace ndmesh::nn

@@ -33,20 +33,24 @@ at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_OI, const at::T
   return out_TO.view(shape);
 }
 
-Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs& needs) {
+at::Tensor out_in(const at::Tensor& weight, bool transposed) {
+  return transposed ? weight.t() : weight;
+}
+
+Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs& needs, bool transposed) {
   const at::Tensor& x = saved[0];
-  const at::Tensor& weight_OI = saved[1];
   Tensors result(3);
   if (!grads[0].defined()) {
     return result;
   }
   const at::Tensor dout_TO = as_rows(grads[0]);
   if (needs(0)) {
-    result[0] = product(dout_TO, weight_OI).view_as(x);
+    result[0] = product(dout_TO, out_in(saved[1], transposed)).view_as(x);
   }
   const MemoryScope scope(MemoryCategory::buffers);
   if (needs(1)) {
-    result[1] = product(dout_TO.t(), as_rows(x));
+    const at::Tensor x_TI = as_rows(x);
+    result[1] = transposed ? product(x_TI.t(), dout_TO) : product(dout_TO.t(), x_TI);
   }
   if (needs(2)) {
     result[2] = dout_TO.sum(0);
@@ -56,13 +60,16 @@ Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs&
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight_OI, const at::Tensor& bias_O) {
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias_O, bool transposed) {
   Tensors out;
   {
     const WithoutAutograd plain;
-    out = {forward(x, weight_OI, bias_O)};
+    out = {forward(x, out_in(weight, transposed), bias_O)};
   }
-  attach("linear", {x, weight_OI, bias_O}, out, {x, weight_OI}, linear_backward);
+  attach("linear", {x, weight, bias_O}, out, {x, weight},
+         [transposed](const Tensors& saved, const Tensors& grads, const Needs& needs) {
+           return linear_backward(saved, grads, needs, transposed);
+         });
   return out[0];
 }
 

@@ -51,48 +51,95 @@ class WeightGradient {
   bool empty_ = true;
 };
 
-Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor& targets_T, double scale,
-           std::int64_t chunk, bool want_dx, bool want_dweight) {
+/// Logits of a chunk, capped where the model caps them, in buffers that all chunks share.
+class Logits {
+ public:
+  Logits(const at::Tensor& x_TH, const at::Tensor& weight_VH, std::int64_t rows,
+         std::optional<double> softcap)
+      : weight_VH_(weight_VH), softcap_(softcap) {
+    const MemoryScope scope(MemoryCategory::logits);
+    buffer_TV_ = at::empty({rows, weight_VH.size(0)}, x_TH.options());
+    if (softcap) {
+      slope_TV_ = at::empty_like(buffer_TV_);
+    }
+  }
+
+  at::Tensor of(const at::Tensor& x_TH) {
+    at::Tensor logits = buffer_TV_.narrow(0, 0, x_TH.size(0));
+    kernels_for(x_TH).multiply(logits, x_TH, weight_VH_.t(), false);
+    if (softcap_) {
+      at::Tensor tanh = slope_TV_.narrow(0, 0, x_TH.size(0));
+      at::tanh_out(tanh, logits.div_(*softcap_));
+      at::mul_out(logits, tanh, at::scalar_tensor(*softcap_, logits.options()));
+    }
+    return logits;
+  }
+
+  /// Turns the gradient of the capped logits into that of the products, in place: d cap * tanh(z / cap) / dz is
+  /// 1 - tanh^2.
+  void through_cap(at::Tensor& dlogits) {
+    if (softcap_) {
+      dlogits.mul_(slope_TV_.narrow(0, 0, dlogits.size(0)).square_().neg_().add_(1));
+    }
+  }
+
+ private:
+  const at::Tensor& weight_VH_;
+  std::optional<double> softcap_;
+  at::Tensor buffer_TV_;
+  at::Tensor slope_TV_;  ///< tanh(z / cap)
+};
+
+struct Request {
+  double scale;
+  std::int64_t chunk;
+  std::optional<double> softcap;
+  bool want_dx;
+  bool want_dweight;
+};
+
+Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor& targets_T,
+           const Request& request) {
   const std::int64_t tokens = x_TH.size(0);
-  const std::int64_t rows = std::min(chunk, tokens);
+  const bool backward = request.want_dx || request.want_dweight;
   const Kernels& kernels = kernels_for(x_TH);
   Result result;
   at::Tensor sum = at::zeros({}, x_TH.options().dtype(at::kDouble));
-  at::Tensor buffer_TV;
-  {
-    const MemoryScope scope(MemoryCategory::logits);
-    buffer_TV = at::empty({rows, weight_VH.size(0)}, x_TH.options());
-  }
-  result.dx_TH = want_dx ? at::empty_like(x_TH) : at::Tensor();
+  Logits all_logits(x_TH, weight_VH, std::min(request.chunk, tokens), request.softcap);
+  result.dx_TH = request.want_dx ? at::empty_like(x_TH) : at::Tensor();
   std::optional<WeightGradient> dweight;
-  if (want_dweight) {
-    dweight.emplace(weight_VH, tokens <= chunk);
+  if (request.want_dweight) {
+    dweight.emplace(weight_VH, tokens <= request.chunk);
   }
-  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
-    const std::int64_t length = std::min(chunk, tokens - begin);
+  for (std::int64_t begin = 0; begin < tokens; begin += request.chunk) {
+    const std::int64_t length = std::min(request.chunk, tokens - begin);
     const at::Tensor x = x_TH.narrow(0, begin, length);
-    at::Tensor logits = buffer_TV.narrow(0, 0, length);
-    kernels.multiply(logits, x, weight_VH.t(), false);
-    sum += kernels.cross_entropy(logits, targets_T.narrow(0, begin, length), scale, want_dx || want_dweight);
-    if (want_dx) {
+    at::Tensor logits = all_logits.of(x);
+    sum += kernels.cross_entropy(logits, targets_T.narrow(0, begin, length), request.scale, backward);
+    if (!backward) {
+      continue;
+    }
+    all_logits.through_cap(logits);
+    if (request.want_dx) {
       at::Tensor dx = result.dx_TH.narrow(0, begin, length);
       kernels.multiply(dx, logits, weight_VH, false);
     }
-    if (want_dweight) {
+    if (request.want_dweight) {
       dweight->add(logits, x);
     }
   }
-  result.loss = (sum * scale).to(wide_dtype(x_TH.scalar_type()));
-  result.dweight_VH = want_dweight ? dweight->finish() : at::Tensor();
+  result.loss = (sum * request.scale).to(wide_dtype(x_TH.scalar_type()));
+  result.dweight_VH = request.want_dweight ? dweight->finish() : at::Tensor();
   return result;
 }
 
 }  // namespace
 
 at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const at::Tensor& targets_BS,
-                     double scale, std::int64_t chunk) {
+                     double scale, std::int64_t chunk, std::optional<double> softcap) {
   TORCH_CHECK(chunk > 0, "head_loss: a chunk of ", chunk, " tokens; at least 1");
   TORCH_CHECK(std::isfinite(scale), "head_loss: scale ", scale, " is not a number to multiply by");
+  TORCH_CHECK(!softcap || *softcap > 0, "head_loss: softcap ", softcap.value_or(0), "; above 0");
   TORCH_CHECK(x_BSH.sizes().slice(0, x_BSH.dim() - 1) == targets_BS.sizes(), "head_loss: targets of shape ",
               targets_BS.sizes(), " for hidden states of shape ", x_BSH.sizes());
   check_ids(targets_BS, weight_VH.size(0), "target", ignored);
@@ -101,8 +148,8 @@ at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const
   Result result;
   {
     const WithoutAutograd plain;
-    result = run(x_BSH.reshape({-1, x_BSH.size(-1)}), weight_VH, targets_BS.reshape({-1}), scale, chunk,
-                 want_dx, want_dweight);
+    result = run(x_BSH.reshape({-1, x_BSH.size(-1)}), weight_VH, targets_BS.reshape({-1}),
+                 {scale, chunk, softcap, want_dx, want_dweight});
     result.dx_TH = want_dx ? result.dx_TH.view(x_BSH.sizes()) : at::Tensor();
   }
   Tensors out = {result.loss};

@@ -7,65 +7,85 @@
 namespace ndmesh::nn {
 namespace {
 
-void check(const at::Tensor& x, const at::Tensor& weight) {
-  TORCH_CHECK(x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1), "rms_norm: weight of shape ",
-              weight.sizes(), " for x of shape ", x.sizes());
-  TORCH_CHECK(weight.scalar_type() == x.scalar_type() && weight.is_contiguous(),
-              "rms_norm: weight is a dense ", x.scalar_type(), " like x, not ", weight.scalar_type());
+void check(const at::Tensor& x, const NormParameters& parameters) {
+  const auto check_one = [&](const char* what, const at::Tensor& t) {
+    TORCH_CHECK(x.dim() > 0 && t.dim() == 1 && t.size(0) == x.size(-1), "norm: ", what, " of shape ",
+                t.sizes(), " for x of shape ", x.sizes());
+    TORCH_CHECK(t.scalar_type() == x.scalar_type() && t.is_contiguous(), "norm: ", what, " is a dense ",
+                x.scalar_type(), " like x, not ", t.scalar_type());
+  };
+  check_one("weight", parameters.weight);
+  TORCH_CHECK(parameters.bias.defined() == (parameters.kind == NormKind::layer),
+              "norm: LayerNorm has a bias, RMSNorm has none");
+  if (parameters.bias.defined()) {
+    check_one("bias", parameters.bias);
+  }
+}
+
+Kernels::Normed computed(const at::Tensor& x, const at::Tensor& y, const NormParameters& parameters) {
+  const WithoutAutograd plain;
+  return kernels_for(x).norm(x, y, parameters);
+}
+
+/// What both norms save, in order: what was normed, weight, bias, mean, rstd.
+Tensors saved_of(const at::Tensor& x, const NormParameters& parameters, const Kernels::Normed& result) {
+  return {x, parameters.weight, parameters.bias, result.mean, result.rstd};
+}
+
+at::Tensor normed_again(const Tensors& saved, double eps, NormKind kind) {
+  return computed(saved[0], {}, {saved[1], saved[2], eps, kind}).normed;
+}
+
+Kernels::NormGradients gradients_of(const Tensors& saved, const at::Tensor& dnormed, const at::Tensor& dsum,
+                                    NormKind kind, std::pair<bool, bool> wanted) {
+  return kernels_for(saved[0]).norm_backward({saved[0], saved[1], saved[3], saved[4], dnormed, dsum, kind},
+                                             wanted.first, wanted.second);
 }
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  check(x, weight);
-  Kernels::Normed result;
-  {
-    const WithoutAutograd plain;
-    result = kernels_for(x).rms_norm(x, {}, weight, eps);
-  }
+at::Tensor norm(const at::Tensor& x, const NormParameters& parameters) {
+  check(x, parameters);
+  const Kernels::Normed result = computed(x, {}, parameters);
   Tensors out = {result.normed};
+  const NormKind kind = parameters.kind;
   attach(
-      "rms_norm", {x, weight}, out, {x, weight, result.rstd},
-      [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+      "norm", {x, parameters.weight, parameters.bias}, out, saved_of(x, parameters, result),
+      [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
         if (!grads[0].defined()) {
-          return Tensors(2);
+          return Tensors(3);
         }
-        const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
-            {saved[0], saved[1], saved[2], grads[0], {}}, needs(0), needs(1));
-        return {gradients.dx, gradients.dweight};
+        const auto [dx, dweight, dbias] =
+            gradients_of(saved, grads[0], {}, kind, {needs(0), needs(1) || needs(2)});
+        return {dx, dweight, dbias};
       },
-      [eps](const Tensors& saved) -> Tensors {
-        const WithoutAutograd plain;
-        return {kernels_for(saved[0]).rms_norm(saved[0], {}, saved[1], eps).normed};
+      [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
+        return {normed_again(saved, eps, kind)};
       });
   return out[0];
 }
 
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& y,
-                                               const at::Tensor& weight, double eps) {
-  check(x, weight);
-  TORCH_CHECK(x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type(), "add_rms_norm: x of shape ",
+std::pair<at::Tensor, at::Tensor> add_norm(const at::Tensor& x, const at::Tensor& y,
+                                           const NormParameters& parameters) {
+  check(x, parameters);
+  TORCH_CHECK(x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type(), "add_norm: x of shape ",
               x.sizes(), " and y of shape ", y.sizes());
-  Kernels::Normed result;
-  {
-    const WithoutAutograd plain;
-    result = kernels_for(x).rms_norm(x, y, weight, eps);
-  }
+  const Kernels::Normed result = computed(x, y, parameters);
   Tensors out = {result.sum, result.normed};
+  const NormKind kind = parameters.kind;
   attach(
-      "add_rms_norm", {x, y, weight}, out, {result.sum, weight, result.rstd},
-      [](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+      "add_norm", {x, y, parameters.weight, parameters.bias}, out, saved_of(result.sum, parameters, result),
+      [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
         const auto& [dsum, dnormed] = std::tie(grads[0], grads[1]);
         if (!dnormed.defined()) {
-          return {dsum, dsum, {}};
+          return {dsum, dsum, {}, {}};
         }
-        const Kernels::NormGradients gradients = kernels_for(saved[0]).rms_norm_backward(
-            {saved[0], saved[1], saved[2], dnormed, dsum}, needs(0) || needs(1), needs(2));
-        return {gradients.dx, gradients.dx, gradients.dweight};
+        const auto [dx, dweight, dbias] =
+            gradients_of(saved, dnormed, dsum, kind, {needs(0) || needs(1), needs(2) || needs(3)});
+        return {dx, dx, dweight, dbias};
       },
-      [eps](const Tensors& saved) -> Tensors {
-        const WithoutAutograd plain;
-        return {saved[0], kernels_for(saved[0]).rms_norm(saved[0], {}, saved[1], eps).normed};
+      [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
+        return {saved[0], normed_again(saved, eps, kind)};
       });
   return {out[0], out[1]};
 }

@@ -28,7 +28,7 @@ double llama3_frequency(double frequency, const model::RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-double scaled(double frequency, const model::RopeScaling& scaling) {
+double stretched(double frequency, const model::RopeScaling& scaling) {
   switch (scaling.kind) {
     case model::RopeScaling::Kind::none:
       return frequency;
@@ -42,11 +42,14 @@ double scaled(double frequency, const model::RopeScaling& scaling) {
 
 }  // namespace
 
-RotaryTable::RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype)
-    : dtype_(wide_dtype(dtype)), frequencies_(at::empty({spec.head_dim / 2}, at::kDouble)) {
-  for (std::int64_t i = 0; i < spec.head_dim / 2; ++i) {
-    const double exponent = static_cast<double>(2 * i) / static_cast<double>(spec.head_dim);
-    frequencies_[i] = scaled(std::pow(spec.rope_theta, -exponent), spec.rope_scaling);
+RotaryTable::RotaryTable(const model::ModelSpec& spec, at::ScalarType dtype, bool local)
+    : dtype_(wide_dtype(dtype)), frequencies_(at::empty({spec.rotary_dim() / 2}, at::kDouble)) {
+  const bool own_theta = local && spec.rope_local_theta;
+  const double theta = own_theta ? *spec.rope_local_theta : spec.rope_theta;
+  const model::RopeScaling scaling = own_theta ? model::RopeScaling() : spec.rope_scaling;
+  for (std::int64_t i = 0; i < spec.rotary_dim() / 2; ++i) {
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(spec.rotary_dim());
+    frequencies_[i] = stretched(std::pow(theta, -exponent), scaling);
   }
 }
 

@@ -91,7 +91,7 @@ void fill_fresh(std::vector<parallel::Trainable>& trainables, const model::Model
     if (spec.bias) {
       trainable.value.zero_();
     } else if (spec.shape.size() == 1) {
-      trainable.value.fill_(1.0);
+      trainable.value.fill_(model.unit_offset_norm ? 0.0 : 1.0);  // what multiplies is 1
     } else {
       fill_normal(trainable, model.initializer_range, seed, rank);
     }

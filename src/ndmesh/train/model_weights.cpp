@@ -66,6 +66,7 @@ class ModelWeights::Opening {
       open_unindexed(present);
     }
     warn_of_ignored(present);
+    note_names(model);
     check_parameters(model);
     check_surplus(model);
     problems_.raise();
@@ -152,9 +153,18 @@ class ModelWeights::Opening {
     }
   }
 
+  /// A checkpoint of the trunk alone has its names without the trunk's.
+  void note_names(const model::ModelSpec& model) {
+    const std::string table = model.parameters().front().name;
+    const std::size_t trunk = table.find('.') + 1;
+    if (!weights_.where_.contains(table) && weights_.where_.contains(table.substr(trunk))) {
+      weights_.left_out_ = table.substr(0, trunk);
+    }
+  }
+
   void check_parameters(const model::ModelSpec& model) {
     for (const model::ParameterSpec& parameter : model.parameters()) {
-      const auto found = weights_.where_.find(parameter.name);
+      const auto found = weights_.where_.find(weights_.stored_name(parameter.name));
       if (found != weights_.where_.end()) {
         check_stored(parameter, found->second);
       } else if (!unreadable_) {
@@ -172,7 +182,7 @@ class ModelWeights::Opening {
     if (file == nullptr) {
       return;  // already said of its file
     }
-    const StoredTensor& stored = file->tensor(parameter.name);
+    const StoredTensor& stored = file->tensor(weights_.stored_name(parameter.name));
     if (stored.shape != parameter.shape) {
       problems_.add(fmt::format("{}: tensor {} has shape [{}], but config.json makes it [{}]",
                                 folder_.string(), parameter.name, fmt::join(stored.shape, ", "),
@@ -188,10 +198,12 @@ class ModelWeights::Opening {
   void check_surplus(const model::ModelSpec& model) {
     std::set<std::string> expected;
     for (const model::ParameterSpec& parameter : model.parameters()) {
-      expected.insert(parameter.name);
+      expected.insert(weights_.stored_name(parameter.name));
     }
     for (const auto& [name, file] : weights_.where_) {
-      if (expected.contains(name) || file == nullptr) {
+      const bool mask =
+          model.learned_positions && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
+      if (expected.contains(name) || file == nullptr || mask) {
         continue;
       }
       if (model.tied && name == head_name) {
@@ -208,7 +220,7 @@ class ModelWeights::Opening {
 
   void check_tied_head(const model::ModelSpec& model, const SafetensorsFile& file) {
     const std::string head(head_name);
-    const std::string table = model.parameters().front().name;
+    const std::string table = weights_.stored_name(model.parameters().front().name);
     const auto found = weights_.where_.find(table);
     if (found == weights_.where_.end() || found->second == nullptr) {
       return;  // already said
@@ -234,7 +246,8 @@ class ModelWeights::Opening {
   void note_dtype(const model::ModelSpec& model) {
     std::int64_t widest = 0;
     for (const model::ParameterSpec& parameter : model.parameters()) {
-      const DType dtype = weights_.where_.at(parameter.name)->tensor(parameter.name).dtype;
+      const std::string name = weights_.stored_name(parameter.name);
+      const DType dtype = weights_.where_.at(name)->tensor(name).dtype;
       if (bytes_of(dtype) > widest) {
         widest = bytes_of(dtype);
         weights_.stored_dtype_ = dtype;
@@ -260,8 +273,13 @@ ModelWeights::ModelWeights(const fs::path& folder, const model::ModelSpec& model
 
 ModelWeights::~ModelWeights() = default;
 
+std::string ModelWeights::stored_name(const std::string& parameter) const {
+  return parameter.starts_with(left_out_) ? parameter.substr(left_out_.size()) : parameter;
+}
+
 void ModelWeights::read(const std::string& parameter, const layout::Box& box, at::Tensor out) const {
-  where_.at(parameter)->read(parameter, box, std::move(out));
+  const std::string name = stored_name(parameter);
+  where_.at(name)->read(name, box, std::move(out));
 }
 
 }  // namespace ndmesh::train

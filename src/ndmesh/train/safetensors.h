@@ -43,8 +43,9 @@ class SafetensorsFile {
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json
 /// lists (the index decides), or, without an index, every model-*.safetensors if no name occurs twice. Opened
 /// and checked against `model` whole: missing files, missing or surplus tensors, wrong shapes, non-floating
-/// dtypes, all in one RequestError. A tied model may store the head too if it equals the embedding bitwise;
-/// an untied model without a head is refused.
+/// dtypes, all in one RequestError. Names may lack the first part of the trunk's ("transformer." or "model.", as
+/// in the published gpt2); buffers of causal masks and rotary frequencies are no weights. A tied model may store
+/// the head too if it equals the embedding bitwise; an untied model without a head is refused.
 class ModelWeights {
  public:
   ModelWeights(const std::filesystem::path& folder, const model::ModelSpec& model);
@@ -58,8 +59,12 @@ class ModelWeights {
  private:
   class Opening;
 
+  /// The name of a parameter in the files.
+  std::string stored_name(const std::string& parameter) const;
+
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, const SafetensorsFile*> where_;
+  std::map<std::string, const SafetensorsFile*> where_;  ///< by stored name
+  std::string left_out_;                                 ///< what stored names lack in front
   std::vector<std::string> warnings_;
   DType stored_dtype_ = DType::float32;
 };

@@ -25,10 +25,10 @@ class BlockList {
   }
 
   std::vector<SavedTensor> take(bool moe) {
-    add_norm("block input", "normed input, read by q, k and v", Kept::always);
+    add_input_of_part("block input", "normed input, read by q, k and v", Kept::always);
     model_.latent ? add_latent_projections() : add_projections();
     add_attention();
-    add_norm("sum after attention", "normed sum, read by gate and up", Kept::product);
+    add_input_of_part("sum after attention", "normed sum, read by gate and up", Kept::product);
     if (moe) {
       add_experts();
     } else {
@@ -73,6 +73,12 @@ class BlockList {
               Kept::cheap);
   }
 
+  /// What attention or feed-forward begins with: a norm, or in a model without those in front the input itself.
+  void add_input_of_part(std::string_view input, std::string_view output, Kept input_kept) {
+    model_.pre_norms ? add_norm(input, output, input_kept)
+                     : add_input(input, micro_.norm_tokens * model_.hidden, input_kept);
+  }
+
   void add_post_norm(std::string_view input) {
     add(input, micro_.norm_tokens * model_.hidden, Kept::product);
     add_statistic("its statistics", micro_.norm_tokens * statistics_of_norm(), Kept::product);
@@ -87,7 +93,8 @@ class BlockList {
     if (model_.qk_norm) {
       add("queries before their norm", micro_.tokens * queries, Kept::product);
       add("keys before their norm", micro_.tokens * keys, Kept::product);
-      add_statistic("statistics of heads", micro_.tokens * (queries + keys) / model_.head_dim, Kept::product);
+      const std::int64_t norms = model_.qk_norm_whole ? 2 : (queries + keys) / model_.head_dim;
+      add_statistic("statistics of heads", micro_.tokens * norms, Kept::product);
     }
   }
 
@@ -264,8 +271,9 @@ std::int64_t logits_bytes(const Problem& problem, const MicroBatch& micro, std::
       problem.loss_chunk > 0 ? std::min(problem.loss_chunk, micro.tokens) : micro.tokens;
   const std::int64_t rows = profile.gathers_logits ? vocab * micro.tp : vocab;
   const std::int64_t compute = rounded(tokens * rows * bytes_of(problem.precision.compute));
+  const std::int64_t slopes = problem.model.logits_softcap ? 1 : 0;  // of the cap, in front of the gradient
   const std::int64_t wide_copy = rounded(tokens * rows * bytes_of(wide(problem.precision.compute)));
-  return profile.logits_in_compute * compute + profile.logits_wide * wide_copy;
+  return (profile.logits_in_compute + slopes) * compute + profile.logits_wide * wide_copy;
 }
 
 }  // namespace ndmesh::plan

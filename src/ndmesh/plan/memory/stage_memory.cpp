@@ -89,8 +89,9 @@ class Walk {
 
   std::int64_t rotary_tables() const {
     const model::ModelSpec& model = problem_.model;
-    const std::int64_t dim = model.latent ? model.latent->rope_dim : model.head_dim;
-    return model.learned_positions ? 0 : 2 * rounded(problem_.seq_len * dim / 2 * wide_bytes());
+    const std::int64_t dim = model.latent ? model.latent->rope_dim : model.rotary_dim();
+    const std::int64_t kinds = model.learned_positions ? 0 : model.rope_local_theta ? 2 : 1;
+    return kinds * 2 * rounded(problem_.seq_len * dim / 2 * wide_bytes());
   }
 
   void at_loss(MemoryBytes& bytes) const {
