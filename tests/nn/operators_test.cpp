@@ -83,6 +83,13 @@ TEST_P(Operators, Swiglu) {
   expect_equal(op, composite, {random({3, 50, 37}) * 4, random({3, 50, 37}, at::kDouble, 2)}, GetParam());
 }
 
+TEST_P(Operators, LinearOfOneRowLeavesItsBias) {
+  const at::Tensor bias = random({11}, GetParam(), 3);
+  const at::Tensor before = bias.clone();
+  nn::linear(random({1, 1, 7}, GetParam()), random({11, 7}, GetParam(), 2), bias);
+  EXPECT_TRUE(bias.equal(before));
+}
+
 TEST_P(Operators, LinearWithATransposedWeight) {
   const Operator op = [](const Tensors& t) { return Tensors{nn::linear(t[0], t[1], t[2], true)}; };
   const Operator composite = [](const Tensors& t) { return Tensors{t[0].matmul(t[1]) + t[2]}; };

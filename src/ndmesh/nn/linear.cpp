@@ -28,7 +28,7 @@ at::Tensor forward(const at::Tensor& x, const at::Tensor& weight_OI, const at::T
   if (!bias_O.defined()) {
     return product(x_TI, weight_OI.t()).view(shape);
   }
-  at::Tensor out_TO = bias_O.expand({x_TI.size(0), -1}).contiguous();
+  at::Tensor out_TO = bias_O.repeat({x_TI.size(0), 1});  // a copy even of one row: it is added to in place
   kernels_for(x).multiply(out_TO, x_TI, weight_OI.t(), true);
   return out_TO.view(shape);
 }
