@@ -67,18 +67,41 @@ TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
   for (const auto& [override, what] : std::vector<std::pair<std::string, std::string>>{
            {"mesh.dp_shard_size=auto",
             "mesh.dp_shard_size auto is not built yet for running; allowed: a number"},
-           {"shard.offload=optimizer", "shard.offload optimizer is not built yet for running; allowed: none"},
-           {"shard.offload=all", "shard.offload all is not"},
+           {"shard.offload=all", "shard.offload all is not built yet for running; allowed: none, optimizer"},
            {"pipeline.chunks=2", "pipeline.chunks 2 is not"},
            {"precision.fp8_products=true", "precision.fp8_products true is not"},
-           {"precision.bf16_states=true", "precision.bf16_states true is not"},
-           {"adapter.rank=8", "adapter.rank 8 is not"},
-           {"optimizer.name=sgd", "optimizer.name sgd is not built yet for running; allowed: adamw"}}) {
+           {"adapter.rank=8", "adapter.rank 8 is not"}}) {
     const Job job = parse(
         "model: {preset: llama-1m}\ndata: {files: [a.txt]}\nbatch: {global: 8, micro: 2, seq_len: 64}\n",
         {override});
     EXPECT_THAT(refusals(job), ElementsAre(HasSubstr(what))) << override;
   }
+}
+
+TEST(Check, Bfloat16MomentsNeedADecayThatRoundingLeaves) {
+  Job job = trainable();
+  job.precision.bf16_states = true;
+  EXPECT_TRUE(refusals(job).empty());
+  job.optimizer.beta2 = 0.999;
+  EXPECT_THAT(refusals(job), ElementsAre(testing::AllOf(HasSubstr("optimizer.betas[1] is 0.999"),
+                                                        HasSubstr("allowed: at most 0.99"))));
+  job.optimizer.name = OptimizerName::sgd;
+  EXPECT_TRUE(refusals(job).empty());
+  job.optimizer.momentum = 0.995;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("optimizer.momentum is 0.995")));
+  job.precision.bf16_states = false;
+  EXPECT_TRUE(refusals(job).empty());
+}
+
+TEST(Check, FrozenPatternsMustNameParametersAndLeaveSome) {
+  Job job = trainable();
+  job.train.frozen = {"*.self_attn.*", "model.norm.weight"};
+  EXPECT_TRUE(refusals(job).empty());
+  job.train.frozen = {"*.self_attention.*", "model.norms.weight"};
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("*.self_attention.* is the name of no parameter"),
+                                         HasSubstr("did you mean model.norm.weight?")));
+  job.train.frozen = {"model.*", "lm_head.weight"};
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("freezes every parameter; allowed: at least one")));
 }
 
 TEST(Check, PlannedFamiliesAndKeysAreRefusedByName) {

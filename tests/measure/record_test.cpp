@@ -71,10 +71,11 @@ TEST(Record, MemoryTableShowsBothColumnsAndLeavesZeroLinesOut) {
   MemoryBytes predicted, counted;
   predicted[MemoryCategory::gradients] = 2048;
   counted[MemoryCategory::gradients] = 1024;
-  const std::string table = memory_table(predicted, counted);
+  const std::string table = memory_table({predicted, 0}, {counted, 4096});
   EXPECT_THAT(table, testing::HasSubstr("gradients"));
   EXPECT_THAT(table, testing::HasSubstr("2.00 KiB"));
   EXPECT_THAT(table, testing::HasSubstr("1.00 KiB"));
+  EXPECT_THAT(table, testing::ContainsRegex("host memory +0 B +4.00 KiB"));
   EXPECT_THAT(table, testing::Not(testing::HasSubstr("kv_cache")));
 }
 

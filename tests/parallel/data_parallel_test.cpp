@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/nn/parameter.h"
 #include "ndmesh/parallel/fully_shard.h"
 #include "ndmesh/parallel/recompute.h"
 #include "ndmesh/parallel/replicate.h"
@@ -328,6 +329,95 @@ TEST(BFloat16, GradientsAreSummedInFloat32) {
   expect_sum_in_float32({.dp_shard = 2, .dp_replicate = 2});
 }
 
+// ---------------------------------------------------------------------------------------------- frozen
+
+/// A unit that is frozen, below trained ones, and a part of another.
+void freeze_some(Network& network) {
+  for (at::Tensor parameter : {network.second->weight, network.second->bias, network.third->weight}) {
+    parameter.set_requires_grad(false);
+  }
+}
+
+void expect_others_trained(Network& network, DataParallel& layout, comm::Communicator& communicator) {
+  std::vector<std::string> names, trained;
+  for (const OwnedParameter& parameter : layout.parameters()) {
+    names.push_back(parameter.name);
+    const at::Tensor full = layout.gather_value(parameter);
+    EXPECT_TRUE(at::equal(full, Network(at::kDouble).named_parameters()[parameter.name])) << parameter.name;
+  }
+  EXPECT_THAT(names, testing::ElementsAre("scale", "first.weight", "first.bias", "third.bias",
+                                          "second.weight", "second.bias", "third.weight"));
+  test::run_step(network, layout, communicator, 12, 1);
+  for (const auto& [name, right] : test::reference_gradients(12)) {
+    const auto& all = layout.trainables();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Trainable& t) { return t.name == name; });
+    if (found != all.end()) {
+      trained.push_back(name);
+      EXPECT_LT((layout.gather_gradient(*found) - right).abs().max().item<double>(), 1e-13) << name;
+    }
+  }
+  EXPECT_THAT(trained, testing::ElementsAre("scale", "first.weight", "first.bias", "third.bias"));
+}
+
+TEST(Frozen, HaveNoGradientAndStopNone) {
+  for (const mesh::MeshSizes& sizes :
+       {mesh::MeshSizes{}, {.dp_replicate = 3}, {.dp_shard = 3}, {.dp_shard = 2, .dp_replicate = 2}}) {
+    for (std::int64_t zero = sizes.dp_shard > 1 ? 1 : 0; zero <= (sizes.dp_shard > 1 ? 3 : 0); ++zero) {
+      comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+        Network network(at::kDouble);
+        freeze_some(network);
+        if (zero == 0) {
+          expect_others_trained(network, *replicate(network, communicator, mesh::loss_axes), communicator);
+          return;
+        }
+        for (const auto& layer : network.layers()) {
+          fully_shard(*layer, communicator, {.zero = zero});
+        }
+        const auto handle = fully_shard(network, communicator, {.zero = zero});
+        handle->parameters_changed();  // all rows of all ranks are gathered
+        expect_others_trained(network, *handle, communicator);
+      });
+    }
+  }
+}
+
+/// Its gradients would say when a unit is done; one without is freed when its input's gradient is there.
+TEST(Frozen, AUnitThatIsFrozenIsFreedInBackward) {
+  comm::run_ranks(mesh::Mesh({.dp_shard = 2}), {}, [](comm::Communicator& communicator) {
+    Network network(at::kDouble);
+    freeze_some(network);
+    for (const auto& layer : network.layers()) {
+      fully_shard(*layer, communicator, {.reshard_after_forward = false, .prefetch = 0});
+    }
+    const auto handle = fully_shard(network, communicator, {.reshard_after_forward = false, .prefetch = 0});
+    handle->begin_micro_batch(true);
+    const at::Tensor loss = network.loss(test::samples(0, 4, at::kDouble).requires_grad_(), 1.0);
+    EXPECT_TRUE(nn::has_memory(network.second->weight));
+    loss.backward();
+    EXPECT_FALSE(nn::has_memory(network.second->weight));
+    handle->finish_backward();
+  });
+}
+
+/// Frozen values need no wide copy.
+TEST(Frozen, StayInTheDtypeOfCompute) {
+  for (const mesh::MeshSizes& sizes : {mesh::MeshSizes{}, {.dp_shard = 2}}) {
+    comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+      Network network(at::kBFloat16);
+      freeze_some(network);
+      const auto handle =
+          sizes.dp_shard > 1
+              ? fully_shard(network, communicator)
+              : std::shared_ptr<DataParallel>(replicate(network, communicator, mesh::loss_axes));
+      for (const OwnedParameter& parameter : handle->parameters()) {
+        const bool frozen = parameter.name.starts_with("second") || parameter.name == "third.weight";
+        EXPECT_EQ(parameter.value.scalar_type(), frozen ? at::kBFloat16 : at::kFloat) << parameter.name;
+      }
+    });
+  }
+}
+
 // -------------------------------------------------------------------------------------------- refusals
 
 std::string refusal(const std::function<void(comm::Communicator&)>& action) {
@@ -382,7 +472,7 @@ TEST(Refusals, ModuleWithoutPorts) {
               testing::HasSubstr("derive it from ndmesh::nn::Unit"));
 }
 
-TEST(Refusals, FrozenMixedAndScalarParameters) {
+TEST(Refusals, MixedAndScalarParameters) {
   const auto shard_changed = [](const std::function<void(Network&)>& change) {
     return refusal([&](comm::Communicator& communicator) {
       Network network(at::kDouble);
@@ -390,8 +480,6 @@ TEST(Refusals, FrozenMixedAndScalarParameters) {
       fully_shard(network, communicator);
     });
   };
-  EXPECT_THAT(shard_changed([](Network& n) { n.second->weight.set_requires_grad(false); }),
-              testing::HasSubstr("second.weight is frozen"));
   EXPECT_THAT(shard_changed([](Network& n) { n.register_parameter("odd", at::ones({2}, at::kFloat)); }),
               testing::HasSubstr("one dtype"));
   EXPECT_THAT(shard_changed([](Network& n) {

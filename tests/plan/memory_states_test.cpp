@@ -109,10 +109,23 @@ TEST(MemoryStates, MomentsByOptimizerAndPrecision) {
   const std::int64_t n = model.parameter_count();
   EXPECT_EQ(moments(job::OptimizerName::adamw, false), 8 * n);
   EXPECT_EQ(moments(job::OptimizerName::adamw, true), 4 * n);
-  EXPECT_EQ(moments(job::OptimizerName::sgd, false), 0);
+  EXPECT_EQ(moments(job::OptimizerName::sgd, false), 4 * n);
   // Muon keeps one moment of the blocks' matrices, AdamW's two of tables, head and norms.
   const std::int64_t matrices = n - 2 * 128256 * 4096 - (2 * 32 + 1) * 4096;
   EXPECT_EQ(moments(job::OptimizerName::muon, false), 4 * matrices + 8 * (n - matrices));
+}
+
+/// 10 % of the bytes trained in float32: 1.0 + 0.1 + 0.2 of the weights' bytes.
+TEST(MemoryStates, FrozenParametersAreTheirBytesOnly) {
+  Problem problem = problem_of(model::preset("llama-3-8b"), "ndmesh");
+  problem.precision.compute = DType::float32;
+  problem.frozen = {"*.mlp.*",   "*_norm.*",   "model.*embed*", "model.norm.*",
+                    "lm_head.*", "*.o_proj.*", "*.q_*"};
+  const MemoryBytes peaks = MemoryModel(problem).worst(candidate_on({})).peaks;
+  const std::int64_t trained = std::int64_t{32} * 2 * 1024 * 4096;  // keys and values
+  EXPECT_EQ(peaks[MemoryCategory::parameters], 4 * problem.model.parameter_count());
+  EXPECT_EQ(peaks[MemoryCategory::gradients], 4 * trained);
+  EXPECT_EQ(peaks[MemoryCategory::optimizer], 8 * trained);
 }
 
 TEST(MemoryStates, ShardsAddUpToTheModel) {

@@ -18,7 +18,7 @@ std::map<std::string, at::Tensor> fresh_values(const job::Job& job, std::uint64_
   comm::run_ranks(mesh::Mesh(job.mesh), {}, [&](comm::Communicator& communicator) {
     nn::Decoder decoder(model, at::kFloat);
     const auto layout = parallel::lay_out(decoder, job, communicator);
-    fill_fresh(layout->trainables(), model, seed, communicator.rank());
+    fill_fresh(layout->parameters(), model, seed, communicator.rank());
     for (const parallel::Trainable& trainable : layout->trainables()) {
       const at::Tensor full = layout->gather_value(trainable).clone();
       if (communicator.rank() == 0) {

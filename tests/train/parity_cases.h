@@ -30,6 +30,20 @@ inline const std::vector<std::vector<std::string>> bitwise_levers = {
     {"shard.prefetch=3"},
     {"shard.prefetch=3", "shard.gathered_limit=1"},
     {"shard.zero=2"},
+    {"shard.offload=optimizer"},
+};
+
+/// What changes the numbers, but no more on one mesh than on another.
+inline const std::vector<std::vector<std::string>> rules = {
+    {"optimizer.name=sgd", "optimizer.lr=0.3"},
+    {"optimizer.name=sgd", "optimizer.momentum=0", "optimizer.lr=3"},
+    {"optimizer.name=muon"},
+    {"optimizer.name=muon", "optimizer.nesterov=false", "shard.offload=optimizer"},
+    {"optimizer.name=muon", "precision.bf16_states=true"},
+    {"precision.bf16_states=true"},
+    {"train.frozen=['*.self_attn.*', '*layers.1.*', model.embed_tokens.weight]"},
+    {"train.frozen='*layers.2.*'", "shard.unit={blocks: 2}", "optimizer.name=muon"},
+    {"train.frozen=['*layers.0.*', '*norm*']", "shard.unit=part", "recompute.policy=full"},
 };
 
 /// Run at every test.
@@ -57,6 +71,12 @@ inline const std::vector<ParityCase> fast_cases = {
     {"granite", "dp_replicate=2", 12, 2},
     {"gpt2", "dp_shard=2", 12, 2, DType::bfloat16},
     {"gemma2", "dp_shard=2", 12, 2, DType::bfloat16},
+    {"tiny", "dp_shard=3", 12, 1, DType::float64, rules[0]},
+    {"tiny", "dp_shard=2,dp_replicate=2", 12, 1, DType::float64, rules[2]},
+    {"tied", "dp_replicate=2", 12, 2, DType::float64, rules[3]},
+    {"qwen3", "dp_shard=2", 12, 2, DType::float64, rules[5]},
+    {"qwen3", "dp_shard=2", 12, 2, DType::float64, rules[6]},
+    {"tiny", "dp_shard=3", 12, 2, DType::bfloat16, rules[6]},
 };
 
 /// Every lever, alone and with each other one.
@@ -81,6 +101,15 @@ inline void add_levers(std::vector<ParityCase>& cases, const std::string& varian
       cases.push_back({variant, "dp_shard=2", 12, 1, DType::float64, levers});
       cases.push_back({variant, "dp_shard=3,dp_replicate=2", 12, 1, DType::float64, levers});
     }
+  }
+  for (const auto& rule : rules) {
+    for (const char* mesh : {"dp_replicate=2", "dp_shard=2", "dp_shard=3,dp_replicate=2"}) {
+      cases.push_back({variant, mesh, 12, 2, DType::float64, rule});
+    }
+    std::vector<std::string> second = rule;
+    second.emplace_back("shard.zero=2");
+    cases.push_back({variant, "dp_shard=3", 12, 1, DType::float64, second});
+    cases.push_back({variant, "dp_shard=2", 12, 1, DType::bfloat16, rule});
   }
   for (const char* policy :
        {"recompute.policy=selective", "recompute.policy=full", "recompute.policy={every: 2}"}) {

@@ -85,6 +85,34 @@ TEST(ParityCheck, LeversThatOnlyMoveOrRepeatWorkChangeNoBit) {
   }
 }
 
+/// On the way to the host and back nothing is lost, whatever the precision, the rule and the layout.
+TEST(ParityCheck, OffloadChangesNoBit) {
+  const ScratchFolder folder;
+  struct Case {
+    const char* mesh;
+    const char* dtype;
+    const char* rule;
+  };
+  for (const Case& one : {Case{"1", "bfloat16", "adamw"},
+                          {"dp_replicate=2", "bfloat16", "muon"},
+                          {"dp_shard=2", "float32", "sgd"}}) {
+    const auto trajectory = [&](const char* offload) {
+      job::Job job = test::tiny_job(
+          folder.path(), "tied",
+          {std::string("precision.dtype=") + one.dtype, std::string("optimizer.name=") + one.rule,
+           std::string("shard.offload=") + offload, "train.steps=3"});
+      job.mesh = mesh::parse_mesh(one.mesh);
+      return record_trajectory(job);
+    };
+    const Trajectory plain = trajectory("none");
+    const Trajectory offloaded = trajectory("optimizer");
+    EXPECT_EQ(plain.losses, offloaded.losses) << one.mesh;
+    for (const auto& [name, gradient] : plain.gradients.back()) {
+      EXPECT_TRUE(at::equal(gradient, offloaded.gradients.back().at(name))) << one.mesh << ", " << name;
+    }
+  }
+}
+
 TEST(ParityCheck, RefusesAMeshThatCannotRunBeforeAnythingStarts) {
   const ScratchFolder folder;
   const job::Job job = test::tiny_job(folder.path());

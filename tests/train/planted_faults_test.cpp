@@ -29,7 +29,7 @@ class FaultyRank {
     layout_ = sharded
                   ? parallel::fully_shard(model_, communicator)
                   : std::shared_ptr<parallel::DataParallel>(parallel::replicate(model_, communicator, axes));
-    fill_fresh(layout_->trainables(), inputs.model, 1, communicator.rank());
+    fill_fresh(layout_->parameters(), inputs.model, 1, communicator.rank());
     layout_->parameters_changed();
     optimizer_ = std::make_unique<AdamW>(inputs.job.optimizer, layout_->trainables());
   }

@@ -1,11 +1,13 @@
 #include "ndmesh/base/memory_category.h"
 
 #include <numeric>
+#include <utility>
 
 namespace ndmesh {
 namespace {
 
 thread_local MemoryCategory current = MemoryCategory::workspace;
+thread_local bool on_host = false;
 
 }  // namespace
 
@@ -23,6 +25,16 @@ MemoryScope::MemoryScope(MemoryCategory category) : before_(current) {
 
 MemoryScope::~MemoryScope() {
   current = before_;
+}
+
+bool allocates_on_host() {
+  return on_host;
+}
+
+HostMemoryScope::HostMemoryScope() : before_(std::exchange(on_host, true)) {}
+
+HostMemoryScope::~HostMemoryScope() {
+  on_host = before_;
 }
 
 }  // namespace ndmesh

@@ -52,4 +52,20 @@ class MemoryScope {
   MemoryCategory before_;
 };
 
+/// Whether this thread's allocations are host memory now.
+bool allocates_on_host();
+
+/// Books this thread's allocations to host memory, in the current category, for as long as it lives: what was taken from
+/// the device on purpose. Scopes nest.
+class HostMemoryScope {
+ public:
+  HostMemoryScope();
+  ~HostMemoryScope();
+  HostMemoryScope(const HostMemoryScope&) = delete;
+  HostMemoryScope& operator=(const HostMemoryScope&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace ndmesh

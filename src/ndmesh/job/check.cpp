@@ -6,6 +6,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/job/field.h"
+#include "ndmesh/job/frozen.h"
 #include "ndmesh/job/job.h"
 #include "ndmesh/mesh/rules.h"
 #include "ndmesh/model/config.h"
@@ -24,6 +25,8 @@ class Check {
     check_axes();
     check_model();
     check_keys();
+    check_states();
+    problems_.add_all(frozen_problems(job_, model_));
     check_window();
     check_data();
     problems_.raise();
@@ -63,13 +66,10 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
-    refuse_key("shard.offload", job_.shard.offload != Offload::none, value_of("shard.offload"), "none");
+    refuse_key("shard.offload", job_.shard.offload == Offload::all, "all", "none, optimizer");
     refuse_key("pipeline.chunks", job_.pipeline.chunks > 1, value_of("pipeline.chunks"), "1");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
-    refuse_key("precision.bf16_states", job_.precision.bf16_states, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
-    refuse_key("optimizer.name", job_.optimizer.name != OptimizerName::adamw, value_of("optimizer.name"),
-               "adamw");
   }
 
   std::string value_of(std::string_view key) const { return find_field(key)->get(job_); }
@@ -85,6 +85,29 @@ class Check {
     if (size > 1) {
       problems_.add(
           fmt::format("{} is {}: {} is not built yet for running; allowed: 1", key, size, strategy));
+    }
+  }
+
+  /// A bfloat16 moment of which a step takes less than half a unit in the last place never decays.
+  void check_states() {
+    if (!job_.precision.bf16_states) {
+      return;
+    }
+    const OptimizerSection& o = job_.optimizer;
+    const bool two = o.name != OptimizerName::sgd;
+    const bool one = o.name != OptimizerName::adamw;
+    refuse_decay("optimizer.betas[0]", two ? o.beta1 : 0);
+    refuse_decay("optimizer.betas[1]", two ? o.beta2 : 0);
+    refuse_decay("optimizer.momentum", one ? o.momentum : 0);
+  }
+
+  void refuse_decay(const std::string& key, double decay) {
+    constexpr double most = 0.99;
+    if (decay > most) {
+      problems_.add(fmt::format(
+          "{} is {}: with precision.bf16_states so slow a decay is lost in rounding (bfloat16 has 8 bits); "
+          "allowed: at most {}, or precision.bf16_states false",
+          key, decay, most));
     }
   }
 

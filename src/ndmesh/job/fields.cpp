@@ -81,7 +81,7 @@ Field betas_field() {
   return {"optimizer.betas",
           "list of 2 numbers",
           "each 0 or more and below 1",
-          "Decay of the first and the second moment",
+          "Decay of the first and the second moment of adamw",
           [](const Job& job) {
             return fmt::format("[{}, {}]", yaml_of(job.optimizer.beta1), yaml_of(job.optimizer.beta2));
           },
@@ -142,16 +142,24 @@ std::vector<Field> batch_and_mesh() {
 
 std::vector<Field> optimization() {
   return {
-      choice<OptimizerName>(
-          "optimizer.name", choices_of({OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}),
-          "Update rule", at(&Job::optimizer, &OptimizerSection::name), {"adam", "adafactor", "lion"}),
+      choice<OptimizerName>("optimizer.name",
+                            choices_of({OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}),
+                            "Update rule; muon: for the matrices of blocks, adamw for the rest",
+                            at(&Job::optimizer, &OptimizerSection::name), {"adam", "adafactor", "lion"}),
       number("optimizer.lr", {0, 1000}, "Peak learning rate", at(&Job::optimizer, &OptimizerSection::lr)),
       betas_field(),
-      number("optimizer.eps", {0, 1, true}, "Added to the root of the second moment",
+      number("optimizer.eps", {0, 1, true}, "Added to the root of adamw's second moment",
              at(&Job::optimizer, &OptimizerSection::eps)),
       number("optimizer.weight_decay", {0, 1000},
-             "Decay of matrices, times the learning rate; norms and biases have none",
+             "Decay of matrices; norms and biases have none. Times the learning rate, off the values; sgd "
+             "adds it, "
+             "times the values, to the gradient",
              at(&Job::optimizer, &OptimizerSection::weight_decay)),
+      number("optimizer.momentum", {0, 0.999999999},
+             "Decay of the moment of sgd and muon; sgd with 0 keeps none",
+             at(&Job::optimizer, &OptimizerSection::momentum)),
+      boolean("optimizer.nesterov", "sgd and muon look one step ahead along their moment",
+              at(&Job::optimizer, &OptimizerSection::nesterov)),
       choice<ScheduleKind>("lr_schedule.name",
                            {{"constant", ScheduleKind::constant},
                             {"linear", ScheduleKind::linear},
@@ -172,6 +180,9 @@ std::vector<Field> optimization() {
               at(&Job::train, &TrainSection::eval_batches)),
       integer("train.loss_chunk", tokens, "Tokens whose logits exist at a time",
               at(&Job::train, &TrainSection::loss_chunk)),
+      texts("train.frozen", "parameter names, * for any characters",
+            "Parameters that keep their values: they have no gradient and no optimizer state",
+            at(&Job::train, &TrainSection::frozen)),
       integer("checkpoint.every", step_count, "Steps between writes of the model; 0: only at the end",
               at(&Job::checkpoint, &CheckpointSection::every)),
   };

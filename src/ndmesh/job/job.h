@@ -65,6 +65,8 @@ struct OptimizerSection {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
+  double momentum = 0.95;  ///< sgd, muon
+  bool nesterov = true;    ///< sgd, muon
 };
 /// Means nothing while pp_size is 1.
 struct PipelineSection {
@@ -93,10 +95,11 @@ struct LrScheduleSection {
 };
 struct TrainSection {
   std::int64_t steps = 100;
-  double clip = 1.0;              ///< global gradient norm; 0 turns clipping off
-  std::int64_t eval_every = 0;    ///< steps; 0: never
-  std::int64_t eval_batches = 8;  ///< global batches of one evaluation
-  std::int64_t loss_chunk = 256;  ///< tokens whose logits exist at a time
+  double clip = 1.0;                ///< global gradient norm; 0 turns clipping off
+  std::int64_t eval_every = 0;      ///< steps; 0: never
+  std::int64_t eval_batches = 8;    ///< global batches of one evaluation
+  std::int64_t loss_chunk = 256;    ///< tokens whose logits exist at a time
+  std::vector<std::string> frozen;  ///< patterns of parameter names (job/frozen.h)
 };
 struct CheckpointSection {
   std::int64_t every = 0;  ///< steps between writes of the model; 0: only at the end

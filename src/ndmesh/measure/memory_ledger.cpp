@@ -15,23 +15,39 @@ namespace ndmesh::measure {
 /// Counters shared by a ledger and the blocks that it paid for, which may outlive it.
 struct MemoryLedger::Account {
   using Counters = std::array<std::atomic<std::int64_t>, memory_category_count>;
-  Counters live{};
-  Counters peak{};
-  std::atomic<std::int64_t> total{0};
-  std::atomic<std::int64_t> peak_total{0};
-  MemoryBytes at_peak;  ///< written by the owner's thread only
 
-  void add(std::size_t category, std::int64_t bytes) {
-    raise(peak[category], live[category].fetch_add(bytes, std::memory_order_relaxed) + bytes);
-    if (raise(peak_total, total.fetch_add(bytes, std::memory_order_relaxed) + bytes)) {
+  /// One kind of memory.
+  struct Side {
+    Counters live{};
+    Counters peak{};
+    std::atomic<std::int64_t> total{0};
+    std::atomic<std::int64_t> peak_total{0};
+    MemoryBytes at_peak;  ///< written by the owner's thread only
+
+    void add(std::size_t category, std::int64_t bytes) {
+      raise(peak[category], live[category].fetch_add(bytes, std::memory_order_relaxed) + bytes);
+      if (raise(peak_total, total.fetch_add(bytes, std::memory_order_relaxed) + bytes)) {
+        at_peak = snapshot(live);
+      }
+    }
+
+    void subtract(std::size_t category, std::int64_t bytes) {
+      live[category].fetch_sub(bytes, std::memory_order_relaxed);
+      total.fetch_sub(bytes, std::memory_order_relaxed);
+    }
+
+    void reset_peaks() {
+      for (std::size_t i = 0; i < memory_category_count; ++i) {
+        peak[i].store(live[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
+      }
+      peak_total.store(total.load(std::memory_order_relaxed), std::memory_order_relaxed);
       at_peak = snapshot(live);
     }
-  }
+  };
 
-  void subtract(std::size_t category, std::int64_t bytes) {
-    live[category].fetch_sub(bytes, std::memory_order_relaxed);
-    total.fetch_sub(bytes, std::memory_order_relaxed);
-  }
+  Side device, host;
+
+  Side& side(bool on_host) { return on_host ? host : device; }
 
   /// Allocations come from the owner's thread alone, so a plain compare is enough.
   static bool raise(std::atomic<std::int64_t>& peak, std::int64_t value) {
@@ -65,6 +81,7 @@ struct Header {
   void* block = nullptr;
   std::int64_t bytes = 0;
   std::size_t category = 0;
+  bool on_host = false;
 };
 static_assert(sizeof(Header) <= header_bytes);
 
@@ -78,7 +95,7 @@ void free_block(void* data) {
   }
   Header* header = header_of(data);
   if (header->account != nullptr) {
-    header->account->subtract(header->category, header->bytes);
+    header->account->side(header->on_host).subtract(header->category, header->bytes);
   }
   void* block = header->block;
   header->~Header();
@@ -95,9 +112,10 @@ class CountingAllocator final : public c10::Allocator {
     void* block = c10::alloc_cpu(rounded + header_bytes);
     void* data = static_cast<char*>(block) + header_bytes;
     const auto category = static_cast<std::size_t>(current_memory_category());
-    auto* header = new (header_of(data)) Header{payer, block, static_cast<std::int64_t>(rounded), category};
+    auto* header = new (header_of(data))
+        Header{payer, block, static_cast<std::int64_t>(rounded), category, allocates_on_host()};
     if (header->account != nullptr) {
-      header->account->add(category, header->bytes);
+      header->account->side(header->on_host).add(category, header->bytes);
     }
     // oneDNN asks for raw blocks, which must carry no context but the data itself.
     return {data, data, &free_block, c10::Device(c10::DeviceType::CPU)};
@@ -116,24 +134,30 @@ MemoryLedger::MemoryLedger() : account_(std::make_shared<Account>()) {}
 MemoryLedger::~MemoryLedger() = default;
 
 MemoryBytes MemoryLedger::live() const {
-  return Account::snapshot(account_->live);
+  return Account::snapshot(account_->device.live);
 }
 MemoryBytes MemoryLedger::peaks() const {
-  return Account::snapshot(account_->peak);
+  return Account::snapshot(account_->device.peak);
 }
 std::int64_t MemoryLedger::peak_total() const {
-  return account_->peak_total.load(std::memory_order_relaxed);
+  return account_->device.peak_total.load(std::memory_order_relaxed);
 }
 MemoryBytes MemoryLedger::at_peak() const {
-  return account_->at_peak;
+  return account_->device.at_peak;
+}
+MemoryBytes MemoryLedger::host_live() const {
+  return Account::snapshot(account_->host.live);
+}
+MemoryBytes MemoryLedger::host_peaks() const {
+  return Account::snapshot(account_->host.peak);
+}
+std::int64_t MemoryLedger::host_peak_total() const {
+  return account_->host.peak_total.load(std::memory_order_relaxed);
 }
 
 void MemoryLedger::reset_peaks() {
-  for (std::size_t i = 0; i < memory_category_count; ++i) {
-    account_->peak[i].store(account_->live[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
-  }
-  account_->peak_total.store(account_->total.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  account_->at_peak = live();
+  account_->device.reset_peaks();
+  account_->host.reset_peaks();
 }
 
 LedgerScope::LedgerScope(MemoryLedger& ledger) : before_(std::exchange(payer, ledger.account_)) {}

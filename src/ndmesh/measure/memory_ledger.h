@@ -7,7 +7,7 @@
 
 namespace ndmesh::measure {
 
-/// Counts the tensor memory of one rank, by category: live bytes and peaks. Every allocation of a thread that
+/// Counts the tensor memory of one rank, by category: live bytes and peaks; host memory (HostMemoryScope) apart. Every allocation of a thread that
 /// has the ledger installed is booked to it under the thread's MemoryScope; a free goes to the ledger that
 /// paid, from any thread. Counts what tensors ask for (rounded up to 64 bytes), not what the C library or
 /// kernels such as MKL keep for themselves.
@@ -23,6 +23,12 @@ class MemoryLedger {
   std::int64_t peak_total() const;
   /// Live bytes by category at the moment of peak_total.
   MemoryBytes at_peak() const;
+
+  /// The same of host memory, which is in none of the figures above.
+  MemoryBytes host_live() const;
+  MemoryBytes host_peaks() const;
+  std::int64_t host_peak_total() const;
+
   void reset_peaks();
 
   struct Account;

@@ -72,24 +72,27 @@ json to_json(const StepReport& report) {
     exposed[name] = {{"skew", seconds.skew}, {"transfer", seconds.transfer}};
   }
   const auto mfu = report.mfu();
-  return {{"kind", "step"},
-          {"step", report.step},
-          {"loss", report.loss},
-          {"grad_norm", report.grad_norm},
-          {"lr", report.lr},
-          {"tokens", report.tokens},
-          {"seconds", report.seconds},
-          {"tokens_per_second", report.tokens_per_second()},
-          {"mfu", mfu ? json(*mfu) : json(nullptr)},
-          {"peak_rss_bytes", report.peak_rss_bytes},
-          {"memory", to_json(report.memory)},
-          {"time", std::move(time)},
-          {"exposed", std::move(exposed)},
-          {"ranks",
-           {{"memory_total", to_json(report.memory_total)}, {"exposed_seconds", to_json(report.exposed)}}}};
+  return {
+      {"kind", "step"},
+      {"step", report.step},
+      {"loss", report.loss},
+      {"grad_norm", report.grad_norm},
+      {"lr", report.lr},
+      {"tokens", report.tokens},
+      {"seconds", report.seconds},
+      {"tokens_per_second", report.tokens_per_second()},
+      {"mfu", mfu ? json(*mfu) : json(nullptr)},
+      {"peak_rss_bytes", report.peak_rss_bytes},
+      {"memory", to_json(report.memory)},
+      {"host",
+       {{"peak", report.host.peak}, {"to_host", report.host.to_host}, {"to_device", report.host.to_device}}},
+      {"time", std::move(time)},
+      {"exposed", std::move(exposed)},
+      {"ranks",
+       {{"memory_total", to_json(report.memory_total)}, {"exposed_seconds", to_json(report.exposed)}}}};
 }
 
-json identity(const job::Job& job, const model::ModelSpec& model, const MemoryBytes& predicted) {
+json identity(const job::Job& job, const model::ModelSpec& model, const RankMemory& predicted) {
   return {{"kind", "identity"},
           {"name", job.name},
           {"program", {{"name", "ndmesh"}, {"version", NDMESH_VERSION}, {"compiler", "g++ " __VERSION__}}},
@@ -114,7 +117,8 @@ json identity(const job::Job& job, const model::ModelSpec& model, const MemoryBy
           {"mfu_formula",
            "tokens_per_second x (6 x matrix parameters + 6 x layers x heads x head_dim x seq_len) / peak; "
            "null where the peak of the device is unknown"},
-          {"predicted_memory", to_json(predicted)}};
+          {"predicted_memory", to_json(predicted.device)},
+          {"predicted_host_memory", predicted.host}};
 }
 
 std::string step_line(const StepReport& report, std::int64_t steps) {
@@ -127,16 +131,17 @@ std::string step_line(const StepReport& report, std::int64_t steps) {
       1e3 * report.seconds, exposed, binary_bytes(static_cast<std::int64_t>(report.memory_total.max)));
 }
 
-std::string memory_table(const MemoryBytes& predicted, const MemoryBytes& counted) {
+std::string memory_table(const RankMemory& predicted, const RankMemory& counted) {
   std::string text = fmt::format("{:<16}{:>14}{:>14}\n", "bytes by rank", "predicted", "counted");
-  for (std::size_t i = 0; i < memory_category_count; ++i) {
-    const std::int64_t expected = predicted.by_category[i];
-    const std::int64_t seen = counted.by_category[i];
+  const auto add = [&](std::string_view name, std::int64_t expected, std::int64_t seen) {
     if (expected != 0 || seen != 0) {
-      text += fmt::format("{:<16}{:>14}{:>14}\n", memory_category_names[i], binary_bytes(expected),
-                          binary_bytes(seen));
+      text += fmt::format("{:<16}{:>14}{:>14}\n", name, binary_bytes(expected), binary_bytes(seen));
     }
+  };
+  for (std::size_t i = 0; i < memory_category_count; ++i) {
+    add(memory_category_names[i], predicted.device.by_category[i], counted.device.by_category[i]);
   }
+  add("host memory", predicted.host, counted.host);
   return text;
 }
 

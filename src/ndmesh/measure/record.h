@@ -22,6 +22,15 @@ struct Spread {
 /// `values` by rank, at least one.
 Spread spread_of(const std::vector<double>& values);
 
+/// Host memory of the rank that used most of it, and what crossed between it and the device; all 0 unless something is
+/// offloaded.
+struct HostUse {
+  MemoryBytes memory;     ///< each category's own peak
+  std::int64_t peak = 0;  ///< of the sum of categories
+  std::int64_t to_host = 0;
+  std::int64_t to_device = 0;
+};
+
 /// One step as the record tells it. Seconds and bytes.
 struct StepReport {
   std::int64_t step = 0;  ///< counted from 1
@@ -35,7 +44,8 @@ struct StepReport {
   StepTimes times;                   ///< of rank 0
   MemoryBytes memory;                ///< each category's own peak on the rank with the largest total peak
   Spread memory_total;               ///< peak of the sum of categories, over ranks
-  Spread exposed;                    ///< exposed seconds, over ranks
+  HostUse host;
+  Spread exposed;  ///< exposed seconds, over ranks
   std::int64_t peak_rss_bytes = 0;
 
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
@@ -45,14 +55,20 @@ struct StepReport {
 nlohmann::json to_json(const StepReport& report);
 nlohmann::json to_json(const MemoryBytes& bytes);
 
+/// Bytes of one rank.
+struct RankMemory {
+  MemoryBytes device;
+  std::int64_t host = 0;
+};
+
 /// The first line of a record: what ran, on what, with what prediction.
-nlohmann::json identity(const job::Job& job, const model::ModelSpec& model, const MemoryBytes& predicted);
+nlohmann::json identity(const job::Job& job, const model::ModelSpec& model, const RankMemory& predicted);
 
 /// The step as one line of fixed width for people.
 std::string step_line(const StepReport& report, std::int64_t steps);
 
 /// `predicted` beside `counted`, category by category, as a table for people.
-std::string memory_table(const MemoryBytes& predicted, const MemoryBytes& counted);
+std::string memory_table(const RankMemory& predicted, const RankMemory& counted);
 
 /// record.jsonl of a run folder: JSON Lines, each flushed as it is written. One thread.
 class Record {

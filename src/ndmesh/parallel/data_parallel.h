@@ -19,8 +19,10 @@ class DataParallel {
  public:
   virtual ~DataParallel() = default;
 
-  /// Every parameter of the module, in the order of registration. Built once; an optimizer may keep
-  /// references. Once asked for, the module can no longer be laid out anew.
+  /// Every parameter of the module: those that are trained, then those that are frozen (requires_grad false), each in
+  /// the order of registration. Once asked for, here or below, the module can no longer be laid out anew.
+  virtual const std::vector<OwnedParameter>& parameters() = 0;
+  /// Those that are trained. Built once; an optimizer may keep references.
   virtual std::vector<Trainable>& trainables() = 0;
 
   /// `last`: no further micro-batch follows in this step, so reductions may start during its backward pass.
@@ -30,7 +32,7 @@ class DataParallel {
 
   /// The full value, or full gradient (between finish_backward and parameters_changed), of one parameter, on
   /// every rank. Collective: all ranks ask in the same order.
-  virtual at::Tensor gather_value(const Trainable& trainable) = 0;
+  virtual at::Tensor gather_value(const OwnedParameter& parameter) = 0;
   virtual at::Tensor gather_gradient(const Trainable& trainable) = 0;
 };
 

@@ -106,10 +106,7 @@ void attach_ports(const std::shared_ptr<Attachment>& attachment, nn::Unit& first
   if (a->unit == nullptr) {
     return;
   }
-  first.enter.attach([a](const at::Tensor& x) {
-    a->coordinating().enter(*a->unit);
-    return x;
-  });
+  first.enter.attach([a](const at::Tensor& x) { return a->coordinating().enter(*a->unit, x); });
   last.leave.attach([a](const at::Tensor& y) { return a->coordinating().leave(*a->unit, y); });
 }
 
@@ -160,6 +157,8 @@ void fully_shard_together(const std::vector<torch::nn::Module*>& modules, comm::
       }
     }
   }
+  std::stable_partition(parameters.begin(), parameters.end(),
+                        [](const NamedParameter& p) { return p.tensor.requires_grad(); });
   auto attachment = std::make_shared<Attachment>();
   attachment->unit = std::make_shared<ShardedUnit>(std::move(parameters), communicator, options.zero);
   attach_ports(attachment, *ports.front(), *ports.back());

@@ -50,7 +50,8 @@ std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
                                       comm::Communicator& communicator) {
   recompute_blocks(model, job);
   if (communicator.mesh().size(mesh::shard_axes) == 1) {
-    return replicate(model, communicator, mesh::loss_axes);
+    return replicate(model, communicator, mesh::loss_axes,
+                     {.values_on_host = job.shard.offload != job::Offload::none});
   }
   const ShardOptions options{job.shard.zero, job.shard.reshard, job.shard.prefetch, job.shard.gathered_limit};
   if (job.shard.unit_blocks == 0) {

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "ndmesh/base/error.h"
@@ -28,10 +29,10 @@ void check(const NamedParameter& parameter, const NamedParameter& first) {
                                parameter.name, c10::toString(t.scalar_type()), first.name,
                                c10::toString(first.tensor.scalar_type())));
   }
-  if (!t.requires_grad()) {
-    throw RunError(fmt::format("parameter {} is frozen: training with frozen parameters is not built yet",
-                               parameter.name));
-  }
+}
+
+bool is_trained(const NamedParameter& parameter) {
+  return parameter.tensor.requires_grad();
 }
 
 }  // namespace
@@ -48,7 +49,12 @@ std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module)
   if (found.empty()) {
     throw RunError(fmt::format("module {} has no parameters to lay out", module.name()));
   }
+  std::stable_partition(found.begin(), found.end(), is_trained);
   return found;
+}
+
+std::size_t trained_count(const std::vector<NamedParameter>& parameters) {
+  return static_cast<std::size_t>(std::count_if(parameters.begin(), parameters.end(), is_trained));
 }
 
 FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {

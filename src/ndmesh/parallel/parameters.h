@@ -12,9 +12,13 @@ struct NamedParameter {
   at::Tensor tensor;
 };
 
-/// The parameters of `module`, each tensor once (a tied one under its first name), in order of registration.
-/// RunError when there is none, dtypes are mixed, a parameter is frozen (not built yet) or not a floating CPU tensor.
+/// The parameters of `module`, each tensor once (a tied one under its first name): those that require a gradient, then
+/// the frozen ones, each in order of registration. RunError when there is none, dtypes are mixed, or one is not a
+/// floating CPU tensor.
 std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module);
+
+/// How many of them, the first, are trained.
+std::size_t trained_count(const std::vector<NamedParameter>& parameters);
 
 /// Where each parameter starts in one flat storage: at multiples of 32 elements (64 bytes in bfloat16), so
 /// that flat storages of different dtypes have the same plan.

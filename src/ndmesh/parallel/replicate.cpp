@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/host_memory.h"
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 #include "ndmesh/nn/ports.h"
@@ -41,16 +42,20 @@ class Replicated final : public DataParallel {
              const ReplicateOptions& options);
   ~Replicated() override;
 
+  const std::vector<OwnedParameter>& parameters() override { return owned_; }
   std::vector<Trainable>& trainables() override { return trainables_; }
   void begin_micro_batch(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
-  at::Tensor gather_value(const Trainable& trainable) override { return trainable.value; }
+  at::Tensor gather_value(const OwnedParameter& parameter) override { return parameter.value; }
   at::Tensor gather_gradient(const Trainable& trainable) override { return trainable.gradient; }
 
  private:
   void watch_units(const torch::nn::Module& module);
-  void give_memory(const mesh::Mesh& mesh);
+  void give_memory();
+  void make_master_weights();
+  void take_values_of_first_rank(const std::vector<bool>& has_values);
+  void describe(const mesh::Mesh& mesh);
   void make_buckets(std::int64_t bucket_bytes);
   void watch(std::size_t parameter, std::size_t bucket);
   void start(Bucket& bucket);
@@ -58,18 +63,23 @@ class Replicated final : public DataParallel {
 
   comm::Group* group_;                      ///< null for one rank
   std::vector<NamedParameter> parameters_;  ///< as the module reads them
+  std::size_t trained_;                     ///< so many of them, the first
+  std::vector<OwnedParameter> owned_;
   std::vector<Trainable> trainables_;
-  at::Tensor compute_;    ///< flat storage behind parameters_
-  at::Tensor values_;     ///< flat storage behind trainables: compute_ itself unless that is bfloat16
-  at::Tensor gradients_;  ///< flat, in reverse order of registration
+  Flat compute_;  ///< behind parameters_
+  Flat master_;   ///< bfloat16: what the optimizer changes instead, of the trained ones; else undefined
+  bool values_on_host_;   ///< these
+  at::Tensor gradients_;  ///< flat, of the trained ones in reverse order of registration
   std::vector<Bucket> buckets_;
   std::vector<const nn::Unit*> units_;
   std::vector<std::int64_t> passes_before_;  ///< of units_, when the micro-batch began
   bool last_ = false;
 };
 
-std::vector<std::vector<std::int64_t>> shapes_of(const std::vector<NamedParameter>& parameters) {
-  std::vector<std::vector<std::int64_t>> shapes;
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+Shapes shapes_of(const std::vector<NamedParameter>& parameters) {
+  Shapes shapes;
   for (const NamedParameter& p : parameters) {
     shapes.push_back(p.tensor.sizes().vec());
   }
@@ -79,10 +89,13 @@ std::vector<std::vector<std::int64_t>> shapes_of(const std::vector<NamedParamete
 Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicator, mesh::AxisSet axes,
                        const ReplicateOptions& options)
     : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
-      parameters_(distinct_parameters(module)) {
+      parameters_(distinct_parameters(module)),
+      trained_(trained_count(parameters_)),
+      values_on_host_(options.values_on_host) {
   const at::NoGradGuard no_grad;
   watch_units(module);
-  give_memory(communicator.mesh());
+  give_memory();
+  describe(communicator.mesh());
   make_buckets(options.bucket_bytes);
 }
 
@@ -105,48 +118,79 @@ void Replicated::watch_units(const torch::nn::Module& module) {
   }
 }
 
-void Replicated::give_memory(const mesh::Mesh& mesh) {
-  const auto shapes = shapes_of(parameters_);
+void Replicated::give_memory() {
+  const Shapes shapes = shapes_of(parameters_);
   const at::ScalarType compute = parameters_.front().tensor.scalar_type();
-  const at::ScalarType wide = nn::wide_dtype(compute);
-  Flat copy, values;
   {
     const MemoryScope scope(MemoryCategory::parameters);
-    copy = make_flat(shapes, compute);
+    compute_ = make_flat(shapes, compute);
   }
-  if (wide == compute) {
-    values = copy;
-  } else {
-    const MemoryScope scope(MemoryCategory::master_weights);
-    values = make_flat(shapes, wide);
-  }
-  compute_ = copy.whole;
-  values_ = values.whole;
   const FlatPlan plan = plan_flat(shapes);
-  std::vector<at::Tensor> to_send;  // what has values gets those of rank 0
+  std::vector<bool> has_values;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
-    if (nn::has_memory(parameter)) {
-      values.views[i].copy_(parameter);
-      to_send.push_back(values.views[i]);
+    has_values.push_back(nn::has_memory(parameter));
+    if (has_values.back()) {
+      compute_.views[i].copy_(parameter);
     }
-    nn::place(parameter, compute_, plan.offsets[i]);
-    trainables_.push_back({parameters_[i].name,
-                           layout::TensorLayout(shapes[i], {}, mesh),
-                           values.views[i],
-                           {},
-                           shapes[i].size() > 1});
+    nn::place(parameter, compute_.whole, plan.offsets[i]);
+  }
+  if (nn::wide_dtype(compute) != compute) {
+    make_master_weights();
+  }
+  take_values_of_first_rank(has_values);
+}
+
+/// Values that only the optimizer reads, beside the bfloat16 ones that compute reads.
+void Replicated::make_master_weights() {
+  const MemoryScope scope(MemoryCategory::master_weights);
+  std::optional<HostMemoryScope> host;
+  if (values_on_host_) {
+    host.emplace();
+  }
+  Shapes shapes = shapes_of(parameters_);
+  shapes.resize(trained_);
+  master_ = make_flat(shapes, nn::wide_dtype(compute_.whole.scalar_type()));
+}
+
+/// Of those parameters that have values.
+void Replicated::take_values_of_first_rank(const std::vector<bool>& has_values) {
+  std::vector<at::Tensor> to_send;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (has_values[i]) {
+      to_send.push_back(compute_.views[i]);
+    }
   }
   if (!to_send.empty() && group_ != nullptr) {
     group_->broadcast(to_send, 0, "initial values");
   }
-  parameters_changed();
+  for (std::size_t i = 0; i < master_.views.size(); ++i) {
+    if (has_values[i] && values_on_host_) {
+      nn::copy_to_host(master_.views[i], compute_.views[i]);
+    } else if (has_values[i]) {
+      master_.views[i].copy_(compute_.views[i]);
+    }
+  }
+}
+
+void Replicated::describe(const mesh::Mesh& mesh) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const layout::Shape shape = parameters_[i].tensor.sizes().vec();
+    const bool trained = i < trained_;
+    owned_.push_back({parameters_[i].name, layout::TensorLayout(shape, {}, mesh),
+                      trained && master_.whole.defined() ? master_.views[i] : compute_.views[i]});
+    if (trained) {
+      trainables_.push_back(
+          {owned_.back(), {}, shape.size() > 1, values_on_host_ && master_.whole.defined()});
+    }
+  }
 }
 
 void Replicated::make_buckets(std::int64_t bucket_bytes) {
-  auto shapes = shapes_of(parameters_);
+  Shapes shapes = shapes_of(parameters_);
+  shapes.resize(trained_);
   std::reverse(shapes.begin(), shapes.end());  // the last layer's gradients come first
-  const at::ScalarType wide = values_.scalar_type();
+  const at::ScalarType wide = nn::wide_dtype(compute_.whole.scalar_type());
   const FlatPlan plan = plan_flat(shapes);
   {
     const MemoryScope scope(MemoryCategory::gradients);
@@ -225,12 +269,15 @@ void Replicated::finish_backward() {
 }
 
 void Replicated::parameters_changed() {
-  if (!values_.is_same(compute_)) {
-    compute_.copy_(values_);
+  if (master_.whole.defined()) {
+    const at::Tensor trained = compute_.whole.narrow(0, 0, master_.whole.numel());
+    if (values_on_host_) {
+      nn::copy_to_device(trained, master_.whole);
+    } else {
+      trained.copy_(master_.whole);
+    }
   }
-  if (gradients_.defined()) {
-    gradients_.zero_();
-  }
+  gradients_.zero_();
 }
 
 }  // namespace

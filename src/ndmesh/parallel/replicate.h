@@ -12,6 +12,8 @@ namespace ndmesh::parallel {
 struct ReplicateOptions {
   /// Gradients are summed in buckets of about this many bytes, each as soon as backward has filled it.
   std::int64_t bucket_bytes = 25'000'000;
+  /// bfloat16: the float32 values, which only the optimizer reads, live in host memory.
+  bool values_on_host = false;
 };
 
 /// Replicated data parallelism: every rank of `axes` holds all of `module` and sees other samples.

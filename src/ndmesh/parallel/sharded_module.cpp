@@ -33,9 +33,9 @@ void note(std::vector<ShardedUnit*>& order, ShardedUnit& unit) {
 ShardedModule::ShardedModule(std::vector<UnitPointer> units, UnitPointer root, const ShardOptions& options)
     : units_(std::move(units)), root_(std::move(root)), options_(options) {
   for (const UnitPointer& unit : units_) {
-    unit->set_events(
-        {[this](ShardedUnit& u) { before_backward(u); },
-         [this](ShardedUnit& u, std::vector<at::Tensor> g) { gradients_ready(u, std::move(g)); }});
+    unit->set_events({[this](ShardedUnit& u) { before_backward(u); },
+                      [this](ShardedUnit& u, std::vector<at::Tensor> g) { gradients_ready(u, std::move(g)); },
+                      [this](ShardedUnit& u) { after_backward(u); }});
   }
 }
 
@@ -68,8 +68,10 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
     const Place place = places.at(p.tensor.unsafeGetTensorImpl());
     layout::TensorLayout layout(p.tensor.sizes().vec(), {layout::Placement::shard(mesh::shard_axes, 0)},
                                 mesh);
-    trainables_.push_back({p.name, std::move(layout), place.unit->value(place.index),
-                           place.unit->gradient(place.index), p.tensor.dim() > 1});
+    owned_.push_back({p.name, std::move(layout), place.unit->value(place.index)});
+    if (place.index < place.unit->trained()) {
+      trainables_.push_back({owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1});
+    }
     names[place.unit].push_back(p.name);
   }
   for (const auto& [unit, unit_names] : names) {
@@ -79,7 +81,7 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
 
 // ---------------------------------------------------------------------------------------------- forward
 
-void ShardedModule::enter(ShardedUnit& unit) {
+at::Tensor ShardedModule::enter(ShardedUnit& unit, const at::Tensor& x) {
   unit.finish_gather();
   if (at::GradMode::is_enabled()) {
     unit.connect();
@@ -89,6 +91,8 @@ void ShardedModule::enter(ShardedUnit& unit) {
   } else if (!in_backward_) {  // where a forward runs again, backward says what comes next
     prefetch(entered_, unit, +1);
   }
+  const bool all_frozen = unit.trained() == 0;
+  return all_frozen && at::GradMode::is_enabled() && x.requires_grad() ? unit.announce_end_of_backward(x) : x;
 }
 
 at::Tensor ShardedModule::leave(ShardedUnit& unit, const at::Tensor& y) {
@@ -147,10 +151,14 @@ void ShardedModule::before_backward(ShardedUnit& unit) {
   prefetch(left_, unit, -1);
 }
 
-void ShardedModule::gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients) {
+void ShardedModule::after_backward(ShardedUnit& unit) {
   if (options_.reshard_after_forward || last_) {
     unit.free_gathered();
   }
+}
+
+void ShardedModule::gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients) {
+  after_backward(unit);
   finish_pending();
   const bool last = last_ && !unit.has_uses_to_come();
   unit.start_reduce(std::move(gradients), last);
@@ -194,20 +202,29 @@ void ShardedModule::parameters_changed() {
 
 // ------------------------------------------------------------------------------------------ trainables
 
-std::vector<Trainable>& ShardedModule::trainables() {
+void ShardedModule::take() {
   if (handed_over_) {
     throw RunError(
         "fully_shard: this handle's module is now a unit of the module around it: use the handle of the "
         "root");
   }
   taken_ = true;
+}
+
+const std::vector<OwnedParameter>& ShardedModule::parameters() {
+  take();
+  return owned_;
+}
+
+std::vector<Trainable>& ShardedModule::trainables() {
+  take();
   return trainables_;
 }
 
-at::Tensor ShardedModule::gather(const at::Tensor& owned, const Trainable& trainable,
+at::Tensor ShardedModule::gather(const at::Tensor& owned, const OwnedParameter& parameter,
                                  const std::string& label) {
-  at::Tensor full = at::empty(trainable.layout.shape(), owned.options());
-  group_->all_gather({full}, {owned}, label + trainable.name);
+  at::Tensor full = at::empty(parameter.layout.shape(), owned.options());
+  group_->all_gather({full}, {owned}, label + parameter.name);
   return full;
 }
 

@@ -17,21 +17,22 @@ class ShardedModule final : public DataParallel {
   ShardedModule(std::vector<UnitPointer> units, UnitPointer root, const ShardOptions& options);
   ~ShardedModule() override;
 
-  /// Makes the trainables, of the parameters of `module`, which the units hold; `group`: the shard ranks.
+  /// Lists what is owned of the parameters of `module`, which the units hold; `group`: the shard ranks.
   void describe(const torch::nn::Module& module, const mesh::Mesh& mesh, comm::Group& group);
-  /// Whether trainables() was asked for.
+  /// Whether parameters() or trainables() were asked for.
   bool taken() const { return taken_; }
   /// An outer module's handle coordinates the units from now on.
   void hand_over();
 
-  void enter(ShardedUnit& unit);
+  at::Tensor enter(ShardedUnit& unit, const at::Tensor& x);
   at::Tensor leave(ShardedUnit& unit, const at::Tensor& y);
 
+  const std::vector<OwnedParameter>& parameters() override;
   std::vector<Trainable>& trainables() override;
   void begin_micro_batch(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
-  at::Tensor gather_value(const Trainable& t) override { return gather(t.value, t, "value of "); }
+  at::Tensor gather_value(const OwnedParameter& p) override { return gather(p.value, p, "value of "); }
   at::Tensor gather_gradient(const Trainable& t) override { return gather(t.gradient, t, "gradient of "); }
 
  private:
@@ -39,14 +40,17 @@ class ShardedModule final : public DataParallel {
   void prefetch(const std::vector<ShardedUnit*>& order, const ShardedUnit& from, int direction);
   std::int64_t gathered_bytes() const;
   void before_backward(ShardedUnit& unit);
+  void after_backward(ShardedUnit& unit);
   void gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients);
   void finish_pending();
-  at::Tensor gather(const at::Tensor& owned, const Trainable& trainable, const std::string& label);
+  void take();
+  at::Tensor gather(const at::Tensor& owned, const OwnedParameter& parameter, const std::string& label);
 
   std::vector<UnitPointer> units_;  ///< bottom-up, root last
   UnitPointer root_;  ///< keeps its parameters from forward to backward; may be null: it has none
   ShardOptions options_;
   comm::Group* group_ = nullptr;
+  std::vector<OwnedParameter> owned_;
   std::vector<Trainable> trainables_;
   /// As the first step's forward entered them, which says what to prefetch in forward, and as it left them: in
   /// reverse, the order of backward. They differ where units lie in units.

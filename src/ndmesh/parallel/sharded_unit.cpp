@@ -3,8 +3,11 @@
 #include <ATen/Functions.h>
 #include <ATen/SequenceNumber.h>
 #include <fmt/format.h>
+
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+#include <algorithm>
+#include <span>
 
 #include <exception>
 
@@ -45,7 +48,7 @@ class GatherNode final : public torch::autograd::Node {
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
-Shapes full_shapes(const std::vector<NamedParameter>& parameters) {
+Shapes full_shapes(std::span<const NamedParameter> parameters) {
   Shapes shapes;
   for (const NamedParameter& p : parameters) {
     if (p.tensor.dim() == 0) {
@@ -68,6 +71,7 @@ Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
 ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator,
                          std::int64_t zero)
     : parameters_(std::move(parameters)),
+      trained_(trained_count(parameters_)),
       shard_(communicator.group(mesh::shard_axes)),
       replicas_(communicator.mesh().size(mesh::Axis::dp_replicate) > 1
                     ? &communicator.group({mesh::Axis::dp_replicate})
@@ -92,27 +96,41 @@ ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communica
   }
 }
 
-/// Values that the optimizer changes: a flat storage of their own, unless they are rows of what compute reads.
+/// Values that the optimizer changes: a flat storage of their own, unless they are rows of what compute reads. Frozen
+/// ones need no wide copy.
 void ShardedUnit::make_values() {
-  const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
-  const Shapes full = full_shapes(parameters_);
-  if (zero_ == 3 || wide != full_.scalar_type()) {
-    const MemoryScope scope(zero_ == 3 ? MemoryCategory::parameters : MemoryCategory::master_weights);
-    values_ = make_flat(owned_shapes(full, shard_), wide);
-  } else {
-    values_.views = owned_rows(views_of(full_, full));
+  const at::ScalarType compute = full_.scalar_type();
+  const at::ScalarType wide = nn::wide_dtype(compute);
+  if (zero_ < 3) {
+    values_ = owned_rows(views_of(full_, full_shapes(parameters_)));
   }
+  if (zero_ == 3) {
+    const MemoryScope scope(MemoryCategory::parameters);
+    own_values(0, trained_, wide);
+    own_values(trained_, parameters_.size(), compute);
+  } else if (wide != compute) {
+    const MemoryScope scope(MemoryCategory::master_weights);
+    own_values(0, trained_, wide);
+  }
+}
+
+void ShardedUnit::own_values(std::size_t first, std::size_t end, at::ScalarType dtype) {
+  const auto some = std::span(parameters_).subspan(first, end - first);
+  const Flat flat = make_flat(owned_shapes(full_shapes(some), shard_), dtype);
+  values_.resize(parameters_.size());
+  std::copy(flat.views.begin(), flat.views.end(), values_.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
 void ShardedUnit::make_gradients() {
   const MemoryScope scope(MemoryCategory::gradients);
   const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
+  const Shapes full = full_shapes(std::span(parameters_).first(trained_));
   if (zero_ == 1) {
-    whole_gradients_ = make_flat(full_shapes(parameters_), wide);
+    whole_gradients_ = make_flat(full, wide);
     whole_gradients_.whole.zero_();
     gradients_.views = owned_rows(whole_gradients_.views);
   } else {
-    gradients_ = make_flat(owned_shapes(full_shapes(parameters_), shard_), wide);
+    gradients_ = make_flat(owned_shapes(full, shard_), wide);
   }
 }
 
@@ -142,7 +160,7 @@ void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {
     if (nn::has_memory(parameters_[i].tensor)) {
       const at::Tensor full = parameters_[i].tensor.detach().contiguous();  // it may be a transposed view
       everyone.broadcast({full}, 0, "initial " + parameters_[i].name);
-      values_.views[i].copy_(owned_rows({full})[0]);
+      values_[i].copy_(owned_rows({full})[0]);
     }
   }
 }
@@ -164,7 +182,7 @@ void ShardedUnit::start_gather() {
     const MemoryScope scope(MemoryCategory::gathered);
     nn::take_memory(full_);
   }
-  gather_ = shard_.start_all_gather(full_views(), values_.views, label_ + " parameters");
+  gather_ = shard_.start_all_gather(full_views(), values_, label_ + " parameters");
   state_ = State::coming;
 }
 
@@ -207,7 +225,7 @@ void ShardedUnit::settle() {
 }
 
 void ShardedUnit::connect() {
-  if (connected_) {
+  if (connected_ || trained_ == 0) {
     return;  // a further use in the same forward: the nodes wait for the gradients of all of them
   }
   connected_ = true;
@@ -223,15 +241,15 @@ void ShardedUnit::connect_all() {
       alive->events_.gradients_ready(*alive, std::move(gradients));
     }
   });
-  for (NamedParameter& p : parameters_) {
-    const auto output = node->add_input_metadata(p.tensor);
-    torch::autograd::impl::set_gradient_edge(p.tensor, {node, output});
+  for (std::size_t i = 0; i < trained_; ++i) {
+    const auto output = node->add_input_metadata(parameters_[i].tensor);
+    torch::autograd::impl::set_gradient_edge(parameters_[i].tensor, {node, output});
   }
 }
 
 /// A node for each parameter: whole gradients take in each one as it comes, so that it need not wait for the others.
 void ShardedUnit::connect_each() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  for (std::size_t i = 0; i < trained_; ++i) {
     auto node = c10::make_intrusive<GatherNode>(GatherNode::Turn::at_once,
                                                 [unit = weak_from_this(), i](variable_list gradients) {
                                                   if (const auto alive = unit.lock()) {
@@ -248,7 +266,7 @@ void ShardedUnit::take_in(std::size_t parameter, const at::Tensor& gradient) {
     whole_gradients_.views[parameter].add_(gradient);
   }
   has_gradients_ = true;
-  if (++arrived_ == parameters_.size()) {
+  if (++arrived_ == trained_) {
     connected_ = false;
     events_.gradients_ready(*this, {});
   }
@@ -263,6 +281,18 @@ at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
                  --alive->uses_;
                  alive->arrived_ = 0;
                  alive->events_.before_backward(*alive);
+               }
+               return gradients;
+             });
+  return outputs[0];
+}
+
+at::Tensor ShardedUnit::announce_end_of_backward(const at::Tensor& x) {
+  std::vector<at::Tensor> outputs = {x.detach()};
+  nn::attach("backward done", {x}, outputs, {},
+             [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
+               if (const auto alive = unit.lock()) {
+                 alive->events_.after_backward(*alive);
                }
                return gradients;
              });
@@ -328,7 +358,7 @@ void ShardedUnit::start_replica_reduce() {
     gradients_.whole.zero_();
     has_gradients_ = true;
   }
-  if (replicas_ != nullptr) {
+  if (replicas_ != nullptr && trained_ > 0) {
     const auto owned = zero_ > 1 ? std::vector<at::Tensor>{gradients_.whole} : gradients_.views;
     replica_reduce_ = replicas_->start_all_reduce(owned, comm::Reduction::sum, label_ + " gradients");
   }

@@ -19,6 +19,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   struct Events {
     std::function<void(ShardedUnit&)> before_backward;
     std::function<void(ShardedUnit&, std::vector<at::Tensor> gradients)> gradients_ready;
+    std::function<void(ShardedUnit&)> after_backward;  ///< of a unit without trained parameters
   };
 
   /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too.
@@ -29,8 +30,10 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void set_label(std::string label) { label_ = std::move(label); }
   void set_events(Events events) { events_ = std::move(events); }
 
+  /// Those that are trained, then the frozen ones, which have no gradient.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  const at::Tensor& value(std::size_t i) const { return values_.views[i]; }
+  std::size_t trained() const { return trained_; }
+  const at::Tensor& value(std::size_t i) const { return values_[i]; }
   const at::Tensor& gradient(std::size_t i) const { return gradients_.views[i]; }
 
   // ---- full parameters
@@ -51,6 +54,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void connect();
   /// `y`, with a node whose backward announces that this unit's backward begins.
   at::Tensor announce_backward(const at::Tensor& y);
+  /// `x`, with a node whose backward announces that this unit's backward is done: for one without trained parameters,
+  /// whose gradients would say so.
+  at::Tensor announce_end_of_backward(const at::Tensor& x);
   /// The parameters are plain leaves again; the last graph may go.
   void disconnect();
 
@@ -75,6 +81,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   enum class State { away, coming, here };
 
   void make_values();
+  /// Owned rows of parameters `first` to `end`: flat storages of their own, in `dtype`.
+  void own_values(std::size_t first, std::size_t end, at::ScalarType dtype);
   void make_gradients();
   void send_values_of_first_rank(comm::Communicator& communicator);
   std::vector<at::Tensor> full_views() const;
@@ -89,10 +97,12 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   std::string label_ = "unit";
   Events events_;
   std::vector<NamedParameter> parameters_;
+  std::size_t trained_;  ///< so many of them, the first
   comm::Group& shard_;
   comm::Group* replicas_;  ///< null without dp_replicate
   std::int64_t zero_;
-  Flat values_;  ///< owned parts, wide dtype; `whole` is undefined where they are rows of full_
+  /// Owned parts: of trained parameters in the wide dtype, of frozen ones as they are gathered; or rows of full_.
+  std::vector<at::Tensor> values_;
   Flat gradients_;
   Flat whole_gradients_;  ///< zero 1: of all rows; gradients_ are rows of it
   at::Tensor full_;       ///< flat storage of the full parameters; memory comes and goes

@@ -9,13 +9,19 @@
 
 namespace ndmesh::parallel {
 
-/// One parameter as this rank's optimizer sees it: the part that this rank owns.
-struct Trainable {
+/// One parameter as this rank holds it: the part that this rank owns.
+struct OwnedParameter {
   std::string name;             ///< as registered: Hugging Face's for the decoder
   layout::TensorLayout layout;  ///< where the parts of all ranks lie in the global tensor
-  at::Tensor value;     ///< what the optimizer updates: float32 or float64, of shape layout.local_shape(rank)
-  at::Tensor gradient;  ///< same shape and dtype; complete after DataParallel::finish_backward
-  bool decayed = false;  ///< weight decay applies: matrices only
+  /// Of shape layout.local_shape(rank). Float32 or float64 where it is trained; in the dtype of compute where frozen.
+  at::Tensor value;
+};
+
+/// One that is trained, as the optimizer sees it.
+struct Trainable : OwnedParameter {
+  at::Tensor gradient;         ///< shape and dtype of `value`; complete after DataParallel::finish_backward
+  bool decayed = false;        ///< weight decay applies: matrices only
+  bool value_on_host = false;  ///< `value` lives in host memory (nn/host_memory.h)
 };
 
 }  // namespace ndmesh::parallel

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ndmesh/plan/memory/memory_states.h"
 #include "ndmesh/plan/memory/training_memory.h"
 #include "ndmesh/plan/time/recompute_time.h"
 
@@ -19,7 +20,10 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.seq_len = job.batch.seq_len;
   problem.global_batch = job.batch.global;
   problem.precision.compute = job.dtype;
+  problem.precision.bf16_states = job.precision.bf16_states;
   problem.optimizer = job.optimizer.name;
+  problem.momentum = job.optimizer.momentum > 0;
+  problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
   return problem;
 }
@@ -32,7 +36,23 @@ Candidate candidate_of(const job::Job& job) {
   candidate.zero = job.shard.zero;
   candidate.reshard = job.shard.reshard;
   candidate.recompute = job.recompute;
+  candidate.offload = job.shard.offload;
   return candidate;
+}
+
+UnitBytes surplus_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
+  Sharing sharing = sharing_of(candidate);
+  sharing.index = mesh::Mesh(candidate.mesh, candidate.order).index_in(rank, mesh::shard_axes);
+  return surplus_of_frozen_layers(problem, parts_of(problem, candidate.mesh), sharing);
+}
+
+/// What some layers do not train.
+void take_off(MemoryBudget& budget, const UnitBytes& surplus) {
+  budget.bytes[MemoryCategory::parameters] -= surplus.parameters;
+  budget.bytes[MemoryCategory::master_weights] -= surplus.master_weights;
+  budget.bytes[MemoryCategory::gradients] -= surplus.gradients;
+  budget.bytes[MemoryCategory::optimizer] -= surplus.optimizer;
+  budget.host_bytes -= surplus.host;
 }
 
 }  // namespace
@@ -43,7 +63,9 @@ std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::Model
   const MemoryModel memory(problem);
   std::vector<MemoryBudget> budgets;
   for (std::int64_t rank = 0; rank < candidate.mesh.world(); ++rank) {
-    budgets.push_back({rank, memory.budget_of(candidate, rank).peaks});
+    const StageBudget budget = memory.budget_of(candidate, rank);
+    budgets.push_back({rank, budget.peaks, budget.host_bytes});
+    take_off(budgets.back(), surplus_of(problem, candidate, rank));
   }
   return budgets;
 }

@@ -29,6 +29,8 @@ struct Problem {
   std::int64_t global_batch = 0;  ///< sequences of one step
   Precision precision;
   job::OptimizerName optimizer = job::OptimizerName::adamw;
+  bool momentum = true;             ///< sgd keeps a moment
+  std::vector<std::string> frozen;  ///< patterns of parameter names, as train.frozen
   job::ContextKind context = job::ContextKind::ring;
   Adapter adapter;
   std::int64_t loss_chunk = 0;        ///< tokens whose logits exist at a time; 0: all of a micro-batch

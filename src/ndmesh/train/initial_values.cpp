@@ -59,16 +59,16 @@ void for_each_run(const layout::Box& box, const layout::Shape& shape, std::size_
   }
 }
 
-void fill_normal(const parallel::Trainable& trainable, double deviation, std::uint64_t seed,
+void fill_normal(const parallel::OwnedParameter& parameter, double deviation, std::uint64_t seed,
                  std::int64_t rank) {
-  Normals normals(seed_for(seed, trainable.name));
-  AT_DISPATCH_FLOATING_TYPES(trainable.value.scalar_type(), "fill_normal", [&] {
-    auto* out = trainable.value.data_ptr<scalar_t>();
-    for (const layout::Box& box : trainable.layout.boxes(rank)) {
+  Normals normals(seed_for(seed, parameter.name));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, parameter.value.scalar_type(), "fill_normal", [&] {
+    auto* out = parameter.value.data_ptr<scalar_t>();
+    for (const layout::Box& box : parameter.layout.boxes(rank)) {
       if (layout::elements(box) == 0) {
         continue;
       }
-      for_each_run(box, trainable.layout.shape(), 0, 0, [&](std::int64_t start, std::int64_t count) {
+      for_each_run(box, parameter.layout.shape(), 0, 0, [&](std::int64_t start, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
           *out++ = static_cast<scalar_t>(deviation * normals.at(static_cast<std::uint64_t>(start + i)));
         }
@@ -79,33 +79,34 @@ void fill_normal(const parallel::Trainable& trainable, double deviation, std::ui
 
 }  // namespace
 
-void fill_fresh(std::vector<parallel::Trainable>& trainables, const model::ModelSpec& model,
+void fill_fresh(const std::vector<parallel::OwnedParameter>& parameters, const model::ModelSpec& model,
                 std::uint64_t seed, std::int64_t rank) {
   const at::NoGradGuard no_grad;
   std::unordered_map<std::string, model::ParameterSpec> specs;
   for (model::ParameterSpec& spec : model.parameters()) {
     specs.emplace(spec.name, std::move(spec));
   }
-  for (parallel::Trainable& trainable : trainables) {
-    const model::ParameterSpec& spec = specs.at(trainable.name);
+  for (const parallel::OwnedParameter& parameter : parameters) {
+    const model::ParameterSpec& spec = specs.at(parameter.name);
     if (spec.bias) {
-      trainable.value.zero_();
+      parameter.value.zero_();
     } else if (spec.shape.size() == 1) {
-      trainable.value.fill_(model.unit_offset_norm ? 0.0 : 1.0);  // what multiplies is 1
+      parameter.value.fill_(model.unit_offset_norm ? 0.0 : 1.0);  // what multiplies is 1
     } else {
-      fill_normal(trainable, model.initializer_range, seed, rank);
+      fill_normal(parameter, model.initializer_range, seed, rank);
     }
   }
 }
 
-void fill_from(const ModelWeights& weights, std::vector<parallel::Trainable>& trainables, std::int64_t rank) {
+void fill_from(const ModelWeights& weights, const std::vector<parallel::OwnedParameter>& parameters,
+               std::int64_t rank) {
   const at::NoGradGuard no_grad;
-  for (parallel::Trainable& trainable : trainables) {
-    const auto boxes = trainable.layout.boxes(rank);
+  for (const parallel::OwnedParameter& parameter : parameters) {
+    const auto boxes = parameter.layout.boxes(rank);
     if (boxes.size() != 1) {
-      throw RunError(trainable.name + ": a part in several boxes cannot be read from a file yet");
+      throw RunError(parameter.name + ": a part in several boxes cannot be read from a file yet");
     }
-    weights.read(trainable.name, boxes.front(), trainable.value);
+    weights.read(parameter.name, boxes.front(), parameter.value);
   }
 }
 

@@ -12,10 +12,11 @@ namespace ndmesh::train {
 /// Fills what rank `rank` owns with fresh values: matrices normal with deviation initializer_range, norms 1,
 /// biases 0. Element i of parameter p depends on (seed, name of p, i) alone, by the counter-based generator
 /// Philox (Salmon et al., 2011), so it is the same on every mesh.
-void fill_fresh(std::vector<parallel::Trainable>& trainables, const model::ModelSpec& model,
+void fill_fresh(const std::vector<parallel::OwnedParameter>& parameters, const model::ModelSpec& model,
                 std::uint64_t seed, std::int64_t rank);
 
 /// Fills what rank `rank` owns from stored weights, box by box.
-void fill_from(const ModelWeights& weights, std::vector<parallel::Trainable>& trainables, std::int64_t rank);
+void fill_from(const ModelWeights& weights, const std::vector<parallel::OwnedParameter>& parameters,
+               std::int64_t rank);
 
 }  // namespace ndmesh::train

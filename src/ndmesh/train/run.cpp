@@ -17,7 +17,7 @@ namespace {
 /// What only rank 0 does: tell people and the record.
 class Narrator {
  public:
-  Narrator(const Inputs& inputs, const RunOptions& options, const MemoryBytes& predicted)
+  Narrator(const Inputs& inputs, const RunOptions& options, const measure::RankMemory& predicted)
       : inputs_(inputs), options_(options), record_(options.folder / "record.jsonl") {
     write_job();
     record_.write(measure::identity(inputs.job, inputs.model, predicted));
@@ -81,6 +81,7 @@ RunSummary train_rank(const Inputs& inputs, const RunOptions& options, Narrator*
     const measure::StepReport report = trainer.step();
     summary.last_loss = report.loss;
     summary.counted = report.memory;
+    summary.counted_host = report.host;
     if (narrator != nullptr) {
       narrator->step(report);
     }
@@ -114,8 +115,8 @@ comm::Limits limits_of(const job::Job& job) {
 
 RunSummary run_training(const Inputs& inputs, const RunOptions& options) {
   const mesh::Mesh mesh(inputs.job.mesh, inputs.job.mesh_order);
-  const MemoryBytes predicted = plan::worst(plan::predict_memory(inputs.job, inputs.model)).bytes;
-  Narrator narrator(inputs, options, predicted);
+  const plan::MemoryBudget predicted = plan::worst(plan::predict_memory(inputs.job, inputs.model));
+  Narrator narrator(inputs, options, {predicted.bytes, predicted.host_bytes});
   measure::Trace trace(mesh.world());
   RunSummary summary;
   comm::run_ranks(mesh, limits_of(inputs.job), [&](comm::Communicator& communicator) {
@@ -128,7 +129,8 @@ RunSummary run_training(const Inputs& inputs, const RunOptions& options) {
   if (inputs.job.debug.trace > 0) {
     trace.write(options.folder / "trace.json");
   }
-  summary.predicted = predicted;
+  summary.predicted = predicted.bytes;
+  summary.predicted_host = predicted.host_bytes;
   return summary;
 }
 

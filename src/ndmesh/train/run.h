@@ -23,8 +23,10 @@ struct RunSummary {
   std::int64_t steps = 0;  ///< done
   bool interrupted = false;
   double last_loss = 0;
-  MemoryBytes predicted;  ///< of the rank predicted to need most
-  MemoryBytes counted;    ///< of the last step, of the rank that needed most
+  MemoryBytes predicted;            ///< of the rank predicted to need most
+  MemoryBytes counted;              ///< of the last step, of the rank that needed most
+  std::int64_t predicted_host = 0;  ///< host memory of the rank predicted to need most
+  measure::HostUse counted_host;    ///< of the last step
 };
 
 /// Trains as the job says on rank threads: writes job.yaml, record.jsonl and model/ into the run folder.

@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/job/frozen.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/nn/host_memory.h"
 #include "ndmesh/parallel/lay_out.h"
 #include "ndmesh/train/gradient_norm.h"
 #include "ndmesh/train/initial_values.h"
@@ -27,6 +29,14 @@ BatchReader reader_of(const Inputs& inputs, const TokenFiles& files, bool shuffl
                      communicator.mesh().index_in(communicator.rank(), mesh::batch_axes));
 }
 
+void freeze(nn::Decoder& model, const std::vector<std::string>& patterns) {
+  for (auto& parameter : model.named_parameters()) {
+    if (job::is_frozen(patterns, parameter.key())) {
+      parameter.value().set_requires_grad(false);
+    }
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, GradientObserver observer)
@@ -38,15 +48,16 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
   set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
   trace(nullptr);
+  freeze(*model_, inputs.job.train.frozen);
   layout_ = parallel::lay_out(*model_, inputs.job, communicator_);
   if (inputs.weights != nullptr) {
-    fill_from(*inputs.weights, layout_->trainables(), communicator_.rank());
+    fill_from(*inputs.weights, layout_->parameters(), communicator_.rank());
   } else {
-    fill_fresh(layout_->trainables(), inputs.model, static_cast<std::uint64_t>(inputs.job.run.seed),
+    fill_fresh(layout_->parameters(), inputs.model, static_cast<std::uint64_t>(inputs.job.run.seed),
                communicator_.rank());
   }
   layout_->parameters_changed();
-  optimizer_ = std::make_unique<AdamW>(inputs.job.optimizer, layout_->trainables());
+  optimizer_ = make_optimizer(inputs.job, inputs.model, layout_->trainables(), communicator_);
 }
 
 Trainer::~Trainer() {
@@ -67,6 +78,7 @@ void Trainer::trace(measure::RankTrace* trace) {
 
 measure::StepReport Trainer::step() {
   ledger_.reset_peaks();
+  nn::take_host_traffic();  // of what was done between steps
   clock_.begin();
   clock_.enter(Part::input);
   const MemoryScope scope(MemoryCategory::activations);
@@ -141,33 +153,55 @@ double Trainer::sum_over_loss_ranks(double value, const char* label) {
 }
 
 measure::StepReport Trainer::report(const measure::StepTimes& times) const {
-  // Each rank's figures, in a row: seconds, exposed seconds, total peak, then each category's peak.
-  const MemoryBytes peaks = ledger_.peaks();
-  std::vector<double> mine = {times.total, times[Part::exposed], static_cast<double>(ledger_.peak_total())};
-  mine.insert(mine.end(), peaks.by_category.begin(), peaks.by_category.end());
-  const auto columns = static_cast<std::int64_t>(mine.size());
-  const at::Tensor row = at::tensor(mine, at::kDouble).view({1, columns});
-  const at::Tensor all = at::empty({communicator_.world(), columns}, at::kDouble);
-  communicator_.everyone().all_gather({all}, {row}, "step report");
-
-  const auto column = [&](std::int64_t c) {
-    const at::Tensor values = all.select(1, c).contiguous();
+  // Each rank's figures, in a row: single numbers, then each category's peak on the device and on the host.
+  enum : std::int64_t { seconds, exposed, total_peak, host_peak, to_host, to_device, categories };
+  const nn::HostTraffic traffic = nn::take_host_traffic();
+  std::vector<double> mine = {times.total,
+                              times[Part::exposed],
+                              static_cast<double>(ledger_.peak_total()),
+                              static_cast<double>(ledger_.host_peak_total()),
+                              static_cast<double>(traffic.to_host),
+                              static_cast<double>(traffic.to_device)};
+  for (const MemoryBytes& peaks : {ledger_.peaks(), ledger_.host_peaks()}) {
+    mine.insert(mine.end(), peaks.by_category.begin(), peaks.by_category.end());
+  }
+  const at::Tensor all = of_all_ranks(mine);
+  const auto spread = [&](std::int64_t column) {
+    const at::Tensor values = all.select(1, column).contiguous();
     const auto* begin = values.const_data_ptr<double>();
-    return std::vector<double>(begin, begin + communicator_.world());
+    return measure::spread_of(std::vector<double>(begin, begin + communicator_.world()));
+  };
+  const auto bytes = [&](std::int64_t rank, std::int64_t column) {
+    return static_cast<std::int64_t>(all[rank][column].item<double>());
+  };
+  const auto by_category = [&](std::int64_t rank, std::int64_t first) {
+    MemoryBytes peaks;
+    for (std::size_t c = 0; c < memory_category_count; ++c) {
+      peaks.by_category[c] = bytes(rank, first + static_cast<std::int64_t>(c));
+    }
+    return peaks;
   };
   measure::StepReport report;
   report.step = step_;
-  report.seconds = measure::spread_of(column(0)).max;
-  report.exposed = measure::spread_of(column(1));
-  report.memory_total = measure::spread_of(column(2));
-  for (std::size_t c = 0; c < memory_category_count; ++c) {
-    report.memory.by_category[c] = static_cast<std::int64_t>(
-        all[report.memory_total.max_rank][static_cast<std::int64_t>(3 + c)].item<double>());
-  }
+  report.seconds = spread(seconds).max;
+  report.exposed = spread(exposed);
+  report.memory_total = spread(total_peak);
+  report.memory = by_category(report.memory_total.max_rank, categories);
+  const std::int64_t host = spread(host_peak).max_rank;
+  report.host = {by_category(host, categories + static_cast<std::int64_t>(memory_category_count)),
+                 bytes(host, host_peak), bytes(host, to_host), bytes(host, to_device)};
   report.times = times;
   report.peak_rss_bytes = measure::peak_rss_bytes();
   report.flops_per_token = model::flops_per_token(inputs_.model, inputs_.job.batch.seq_len).total();
   return report;
+}
+
+at::Tensor Trainer::of_all_ranks(const std::vector<double>& mine) const {
+  const auto columns = static_cast<std::int64_t>(mine.size());
+  const at::Tensor row = at::tensor(mine, at::kDouble).view({1, columns});
+  at::Tensor all = at::empty({communicator_.world(), columns}, at::kDouble);
+  communicator_.everyone().all_gather({all}, {row}, "step report");
+  return all;
 }
 
 double Trainer::evaluate() {
@@ -189,10 +223,10 @@ double Trainer::evaluate() {
 void Trainer::save_model(const std::filesystem::path& folder) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::buffers);
-  std::vector<parallel::Trainable>& trainables = layout_->trainables();
+  const auto& parameters = layout_->parameters();
   const auto gather = [&](const std::string& name) {
-    const auto wanted = std::find_if(trainables.begin(), trainables.end(),
-                                     [&](const parallel::Trainable& t) { return t.name == name; });
+    const auto wanted = std::find_if(parameters.begin(), parameters.end(),
+                                     [&](const parallel::OwnedParameter& p) { return p.name == name; });
     return layout_->gather_value(*wanted);
   };
   if (communicator_.rank() == 0) {

@@ -10,9 +10,9 @@
 #include "ndmesh/measure/trace.h"
 #include "ndmesh/nn/decoder.h"
 #include "ndmesh/parallel/data_parallel.h"
-#include "ndmesh/train/adamw.h"
 #include "ndmesh/train/batches.h"
 #include "ndmesh/train/inputs.h"
+#include "ndmesh/train/optimizer.h"
 
 namespace ndmesh::train {
 
@@ -52,6 +52,8 @@ class Trainer {
   std::int64_t count_valid(const std::vector<MicroBatch>& batches);
   double sum_over_loss_ranks(double value, const char* label);
   measure::StepReport report(const measure::StepTimes& times) const;
+  /// The row `mine` of every rank, of shape [world, mine.size()].
+  at::Tensor of_all_ranks(const std::vector<double>& mine) const;
 
   const Inputs& inputs_;
   comm::Communicator& communicator_;
@@ -61,7 +63,7 @@ class Trainer {
   measure::StepClock clock_;
   std::shared_ptr<nn::Decoder> model_;
   std::shared_ptr<parallel::DataParallel> layout_;
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   BatchReader reader_;
   std::int64_t step_ = 0;
 };

@@ -91,7 +91,9 @@ nlohmann::json summary_json(const train::RunSummary& summary, const fs::path& fo
           {"interrupted", summary.interrupted},
           {"loss", summary.last_loss},
           {"predicted_memory", measure::to_json(summary.predicted)},
-          {"counted_memory", measure::to_json(summary.counted)}};
+          {"counted_memory", measure::to_json(summary.counted)},
+          {"predicted_host_memory", summary.predicted_host},
+          {"counted_host_memory", summary.counted_host.peak}};
 }
 
 int run(const Options& options) {
@@ -116,7 +118,8 @@ int run(const Options& options) {
   const train::RunSummary summary = train::run_training(inputs, {folder, &stop_asked, log_info});
 
   log_info("memory of the fullest rank, each category's own peak\n" +
-           measure::memory_table(summary.predicted, summary.counted));
+           measure::memory_table({summary.predicted, summary.predicted_host},
+                                 {summary.counted, summary.counted_host.peak}));
   if (summary.interrupted) {
     log_info(fmt::format("interrupted: the model after step {} is in {}", summary.steps,
                          (folder / "model").string()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ndmesh/job/frozen.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/rules.h"
 #include "ndmesh/plan/integers.h"
@@ -62,9 +63,11 @@ class PartsBuilder {
  public:
   PartsBuilder(const Problem& problem, const mesh::MeshSizes& sizes) : problem_(problem), sizes_(sizes) {}
 
-  void add_unit(UnitKind kind, const std::vector<LayerParameter>& parameters) {
-    for (const LayerParameter& parameter : parameters) {
-      add(kind, parameter);
+  /// `trained` by parameter.
+  void add_unit(UnitKind kind, const std::vector<LayerParameter>& parameters,
+                const std::vector<bool>& trained) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      add(kind, parameters[i], trained[i]);
     }
     flush_shape();
   }
@@ -73,9 +76,10 @@ class PartsBuilder {
     const model::ModelSpec& model = problem_.model;
     for (const model::ParameterSpec& end : model.end_parameters()) {
       const bool of_last = end.role == Role::norm || end.role == Role::head;
-      add(of_last ? UnitKind::last : UnitKind::first, {.spec = end});
+      const bool trained = !job::is_frozen(problem_.frozen, end.name);
+      add(of_last ? UnitKind::last : UnitKind::first, {.spec = end}, trained);
       if (model.tied && end.role == Role::embedding && sizes_.pp > 1) {
-        add(UnitKind::last, {.spec = end});
+        add(UnitKind::last, {.spec = end}, trained);
       }
       if (end.role == Role::head || end.role == Role::embedding) {
         parts_.vocab = cut({.spec = end}).shape.front();
@@ -92,7 +96,7 @@ class PartsBuilder {
     return layout::fullest_part(parameter, problem_.model, sizes_, rules);
   }
 
-  void add(UnitKind kind, const LayerParameter& parameter) {
+  void add(UnitKind kind, const LayerParameter& parameter, bool trained) {
     const layout::Part part = cut(parameter);
     const bool has_adapters = problem_.adapter.rank > 0;
     const std::int64_t rows = part.shape.front();
@@ -102,7 +106,7 @@ class PartsBuilder {
                           .rows = rows,
                           .copies = part.copies,
                           .expert = model::is_expert(parameter.spec.role),
-                          .trained = !has_adapters,
+                          .trained = trained && !has_adapters,
                           .matrix = matrix,
                           .of = part_of(parameter.spec.role)});
     if (has_adapters && is_linear_of_block(parameter)) {
@@ -209,7 +213,7 @@ class StateBytes {
       case job::OptimizerName::sgd:
         break;
     }
-    return 0;
+    return problem_.momentum ? 1 : 0;
   }
 
   std::int64_t moment_bytes(std::int64_t elements) const {
@@ -238,6 +242,25 @@ class StateBytes {
   const std::int64_t wide_ = ndmesh::bytes_of(wide(problem_.precision.compute));
 };
 
+UnitKind kind_of(const model::ModelSpec& model, std::int64_t layer) {
+  return layer >= model.layers ? UnitKind::mtp : model.is_moe(layer) ? UnitKind::moe : UnitKind::dense;
+}
+
+/// By parameter of a block of `kind`, whether one of these blocks trains it.
+std::vector<bool> trained_somewhere(const Problem& problem, UnitKind kind) {
+  std::vector<bool> trained;
+  for (std::int64_t layer = 0; layer < problem.model.total_layers(); ++layer) {
+    if (kind_of(problem.model, layer) != kind) continue;
+    const std::vector<LayerParameter> parameters = problem.model.layer_parameters(layer);
+    trained.resize(parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      trained[i] = trained[i] || !job::is_frozen(problem.frozen, parameters[i].spec.name);
+    }
+    if (problem.frozen.empty()) break;  // one layer is like the other
+  }
+  return trained;
+}
+
 }  // namespace
 
 BlockCounter::BlockCounter(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
@@ -263,11 +286,9 @@ Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes) {
   const model::ModelSpec& model = problem.model;
   std::array<bool, 3> seen = {};
   for (std::int64_t layer = 0; layer < model.total_layers(); ++layer) {
-    const UnitKind kind = layer >= model.layers ? UnitKind::mtp
-                          : model.is_moe(layer) ? UnitKind::moe
-                                                : UnitKind::dense;
+    const UnitKind kind = kind_of(model, layer);
     if (!std::exchange(seen[static_cast<std::size_t>(kind)], true)) {
-      builder.add_unit(kind, model.layer_parameters(layer));
+      builder.add_unit(kind, model.layer_parameters(layer), trained_somewhere(problem, kind));
     }
   }
   builder.add_ends();
@@ -301,6 +322,24 @@ ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& s
     result[kind] = states.of(parts.units[kind]);
   }
   return result;
+}
+
+UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing) {
+  UnitBytes surplus;
+  if (problem.frozen.empty()) return surplus;
+  const StateBytes states(problem, sharing);
+  for (std::int64_t layer = 0; layer < problem.model.total_layers(); ++layer) {
+    const std::vector<Part>& unit = parts.units[static_cast<std::size_t>(kind_of(problem.model, layer))];
+    const std::vector<LayerParameter> parameters = problem.model.layer_parameters(layer);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!unit[i].trained || !job::is_frozen(problem.frozen, parameters[i].spec.name)) continue;
+      Part frozen = unit[i];
+      frozen.trained = false;
+      surplus.add(states.of({unit[i]}), 1);
+      surplus.add(states.of({frozen}), -1);
+    }
+  }
+  return surplus;
 }
 
 std::int64_t dummy_gradient_bytes(const Problem& problem, const Parts& parts, const UnitCounts& counts) {

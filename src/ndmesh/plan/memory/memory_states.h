@@ -64,6 +64,7 @@ struct Parts {
   std::int64_t vocab = 0;  ///< rows of the head on a rank, padding included
 };
 
+/// A block's part is frozen where Problem::frozen names it in every layer of the kind.
 Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes);
 
 /// How the states of a unit are shared.
@@ -101,6 +102,10 @@ using ModelBytes = std::array<UnitBytes, unit_kinds>;
 /// Copies by zero stage and precision as MemoryProfile says (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 /// With an adapter the base is frozen: a compute copy and nothing else (LoRA: Hu et al., arXiv 2106.09685).
 ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& sharing);
+
+/// What bytes_of counts too much where Problem::frozen names a parameter in some layers of a kind only: all pipeline
+/// stages together.
+UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing);
 
 /// Placeholders of the units in `counts`; 0 for runtimes without.
 std::int64_t dummy_gradient_bytes(const Problem& problem, const Parts& parts, const UnitCounts& counts);

@@ -6,6 +6,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/units.h"
+#include "ndmesh/job/frozen.h"
 #include "ndmesh/plan/profile/memory_profiles.h"
 
 namespace ndmesh::plan {
@@ -63,6 +64,9 @@ class Asking {
                  : "precision.dtype is not given: planned for bfloat16, which the device computes fastest");
     }
     p.optimizer = job_.optimizer.name;
+    p.momentum = job_.optimizer.momentum > 0;
+    p.frozen = job_.train.frozen;
+    problems_.add_all(job::frozen_problems(job_, p.model));
     p.adapter = {job_.adapter.rank};
     p.headroom = job_.plan.headroom;
     p.expert_skew = job_.expert.skew;

@@ -1,0 +1,40 @@
+#include "ndmesh/nn/host_memory.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ndmesh/base/memory_category.h"
+
+namespace ndmesh::nn {
+namespace {
+
+thread_local HostTraffic traffic;
+
+std::int64_t bytes_copied(const at::Tensor& to, const at::Tensor& from) {
+  const at::NoGradGuard no_grad;
+  to.copy_(from);
+  return to.numel() * static_cast<std::int64_t>(std::min(to.element_size(), from.element_size()));
+}
+
+}  // namespace
+
+at::Tensor empty_on_host(at::IntArrayRef shape, at::ScalarType dtype) {
+  const HostMemoryScope host;
+  return at::empty(shape, at::TensorOptions().dtype(dtype));
+}
+
+void copy_to_host(const at::Tensor& to, const at::Tensor& from) {
+  traffic.to_host += bytes_copied(to, from);
+}
+
+void copy_to_device(const at::Tensor& to, const at::Tensor& from) {
+  traffic.to_device += bytes_copied(to, from);
+}
+
+HostTraffic take_host_traffic() {
+  return std::exchange(traffic, {});
+}
+
+}  // namespace ndmesh::nn
