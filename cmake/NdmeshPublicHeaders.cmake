@@ -23,6 +23,8 @@ set(NDMESH_RUNTIME_HEADERS
     parallel/replicate.h
     measure/memory_ledger.h
     train/adamw.h
+    train/muon.h
+    train/sgd.h
     train/gradient_norm.h
     train/lr_schedule.h
     train/parameter_file.h

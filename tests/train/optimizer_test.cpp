@@ -203,21 +203,20 @@ TEST(Bfloat16States, AreRoundedEachStepAndUpdatesAreNot) {
 TEST(OptimizerStates, PiecesGiveWhatTheWholeGives) {
   const std::int64_t count = OptimizerState::piece_elements + 12345;
   const mesh::Mesh mesh{mesh::MeshSizes{}};
-  const auto run = [&](const StateOptions& options, at::ScalarType dtype) {
-    const at::Tensor value = at::cos(at::arange(count, float64)).to(dtype);
+  const at::Tensor numbers = at::arange(count, at::kFloat);
+  const auto run = [&](const StateOptions& options) {
+    const at::Tensor value = at::cos(numbers);
     std::vector<Trainable> list = {
         {"w", layout::TensorLayout({count}, {}, mesh), value, at::empty_like(value)}};
     AdamW optimizer({}, list, options);
-    for (int step = 1; step <= 3; ++step) {
-      list[0].gradient.copy_(at::sin(at::arange(count, float64) + step));
+    for (int step = 1; step <= 2; ++step) {
+      list[0].gradient.copy_(at::sin(numbers + step));
       optimizer.step(0.05, 0.5);
     }
     return value;
   };
-  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-    EXPECT_TRUE(at::equal(run({}, dtype), run({.on_host = true}, dtype)));
-    EXPECT_TRUE(at::equal(run({.bfloat16 = true}, dtype), run({.bfloat16 = true, .on_host = true}, dtype)));
-  }
+  EXPECT_TRUE(at::equal(run({}), run({.on_host = true})));
+  EXPECT_TRUE(at::equal(run({.bfloat16 = true}), run({.bfloat16 = true, .on_host = true})));
 }
 
 TEST(OptimizerStates, TakeTheirMomentsAndNoMoreThanAPieceBeside) {

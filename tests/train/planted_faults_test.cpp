@@ -4,11 +4,11 @@
 #include "ndmesh/nn/decoder.h"
 #include "ndmesh/parallel/fully_shard.h"
 #include "ndmesh/parallel/replicate.h"
-#include "ndmesh/train/adamw.h"
 #include "ndmesh/train/batches.h"
 #include "ndmesh/train/gradient_norm.h"
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/inputs.h"
+#include "ndmesh/train/optimizer.h"
 #include "ndmesh/train/parity.h"
 #include "train/models.h"
 #include "train/scratch_folder.h"
@@ -18,7 +18,23 @@
 namespace ndmesh::train {
 namespace {
 
-enum class Fault { none, no_reduction, norm_of_own_part_only, every_rank_reads_the_same, no_accumulation };
+enum class Fault {
+  none,
+  no_reduction,
+  norm_of_own_part_only,
+  every_rank_reads_the_same,
+  no_accumulation,
+  momentum_taken_for_whole,
+};
+
+/// As if what this rank owns of each parameter were all of it.
+std::vector<parallel::Trainable> taken_for_whole(std::vector<parallel::Trainable> trainables,
+                                                 const mesh::Mesh& mesh) {
+  for (parallel::Trainable& trainable : trainables) {
+    trainable.layout = layout::TensorLayout(trainable.value.sizes().vec(), {}, mesh);
+  }
+  return trainables;
+}
 
 class FaultyRank {
  public:
@@ -31,7 +47,11 @@ class FaultyRank {
                   : std::shared_ptr<parallel::DataParallel>(parallel::replicate(model_, communicator, axes));
     fill_fresh(layout_->parameters(), inputs.model, 1, communicator.rank());
     layout_->parameters_changed();
-    optimizer_ = std::make_unique<AdamW>(inputs.job.optimizer, layout_->trainables());
+    optimizer_ = make_optimizer(inputs.job, inputs.model,
+                                fault == Fault::momentum_taken_for_whole
+                                    ? taken_for_whole(layout_->trainables(), communicator.mesh())
+                                    : layout_->trainables(),
+                                communicator);
   }
 
   void step(std::int64_t number, Trajectory* trajectory) {
@@ -86,12 +106,12 @@ class FaultyRank {
   Fault fault_;
   nn::Decoder model_;
   std::shared_ptr<parallel::DataParallel> layout_;
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
-Difference difference_with(Fault fault, const std::string& mesh) {
+Difference difference_with(Fault fault, const std::string& mesh, const std::string& optimizer = "adamw") {
   const ScratchFolder folder;
-  job::Job job = test::tiny_job(folder.path());
+  job::Job job = test::tiny_job(folder.path(), "tiny", {"optimizer.name=" + optimizer});
   job.train.steps = 3;
   const Trajectory reference = record_trajectory(job);
   job.mesh = mesh::parse_mesh(mesh);
@@ -106,17 +126,19 @@ Difference difference_with(Fault fault, const std::string& mesh) {
   return largest_difference(reference, faulty);
 }
 
-void expect_seen(Fault fault, const std::string& mesh) {
-  const Difference found = difference_with(fault, mesh);
+void expect_seen(Fault fault, const std::string& mesh, const std::string& optimizer = "adamw") {
+  const Difference found = difference_with(fault, mesh, optimizer);
   const Tolerance tolerance = tolerance_of(DType::float64);
   EXPECT_GT(found.gradient, 1e4 * tolerance.gradient) << mesh;
 }
 
 TEST(PlantedFaults, NoneIsSeenWhereThereIsNone) {
   for (const char* mesh : {"dp_replicate=2", "dp_shard=2"}) {
-    const Difference found = difference_with(Fault::none, mesh);
-    EXPECT_LT(found.loss, tolerance_of(DType::float64).loss) << mesh;
-    EXPECT_LT(found.gradient, tolerance_of(DType::float64).gradient) << mesh;
+    for (const char* optimizer : {"adamw", "muon"}) {
+      const Difference found = difference_with(Fault::none, mesh, optimizer);
+      EXPECT_LT(found.loss, tolerance_of(DType::float64).loss) << mesh << ", " << optimizer;
+      EXPECT_LT(found.gradient, tolerance_of(DType::float64).gradient) << mesh << ", " << optimizer;
+    }
   }
 }
 
@@ -135,6 +157,10 @@ TEST(PlantedFaults, EveryRankReadsTheSame) {
 TEST(PlantedFaults, AccumulationForgotten) {
   expect_seen(Fault::no_accumulation, "dp_replicate=2");
   expect_seen(Fault::no_accumulation, "dp_shard=2");
+}
+
+TEST(PlantedFaults, MomentumOfTheOwnPartOnly) {
+  expect_seen(Fault::momentum_taken_for_whole, "dp_shard=2", "muon");
 }
 
 }  // namespace

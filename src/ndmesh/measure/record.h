@@ -8,6 +8,7 @@
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/job/job.h"
+#include "ndmesh/measure/host_use.h"
 #include "ndmesh/measure/step_clock.h"
 
 namespace ndmesh::measure {
@@ -21,15 +22,6 @@ struct Spread {
 };
 /// `values` by rank, at least one.
 Spread spread_of(const std::vector<double>& values);
-
-/// Host memory of the rank that used most of it, and what crossed between it and the device; all 0 unless something is
-/// offloaded.
-struct HostUse {
-  MemoryBytes memory;     ///< each category's own peak
-  std::int64_t peak = 0;  ///< of the sum of categories
-  std::int64_t to_host = 0;
-  std::int64_t to_device = 0;
-};
 
 /// One step as the record tells it. Seconds and bytes.
 struct StepReport {

@@ -18,7 +18,7 @@
 namespace ndmesh::train {
 namespace {
 
-using parallel::Trainable;
+using parallel::OwnedParameter;
 
 /// Whether it is so on any rank. All ranks have come here when it returns.
 bool on_any_rank(bool mine, comm::Communicator& communicator, const char* label) {
@@ -32,9 +32,9 @@ class Gatherer {
  public:
   explicit Gatherer(parallel::DataParallel& layout) : layout_(layout) {}
 
-  at::Tensor next() { return layout_.gather_value(layout_.trainables()[done_++]); }
+  at::Tensor next() { return layout_.gather_value(layout_.parameters()[done_++]); }
   void rest() {
-    while (done_ < layout_.trainables().size()) {
+    while (done_ < layout_.parameters().size()) {
       next();
     }
   }
@@ -44,33 +44,34 @@ class Gatherer {
   std::size_t done_ = 0;
 };
 
-void write(const std::filesystem::path& file, const std::vector<Trainable>& trainables, Gatherer& gatherer) {
+void write(const std::filesystem::path& file, const std::vector<OwnedParameter>& parameters,
+           Gatherer& gatherer) {
   std::vector<TensorToWrite> tensors;
-  for (const Trainable& trainable : trainables) {
-    tensors.push_back({trainable.name, trainable.layout.shape()});
+  for (const OwnedParameter& parameter : parameters) {
+    tensors.push_back({parameter.name, parameter.layout.shape()});
   }
-  const DType dtype = dtype_of(trainables.front().value.scalar_type()).value();
+  const DType dtype = dtype_of(parameters.front().value.scalar_type()).value();
   write_safetensors(file, tensors, dtype, {{"format", "pt"}},
                     [&](const std::string&) { return gatherer.next(); });
 }
 
 /// Everything that keeps `stored` from being the parameters of `trainables`.
 void check(const std::filesystem::path& file, const SafetensorsFile& stored,
-           const std::vector<Trainable>& trainables) {
+           const std::vector<OwnedParameter>& parameters) {
   Problems problems;
   std::set<std::string_view> known;
-  for (const Trainable& trainable : trainables) {
-    known.insert(trainable.name);
-    const auto found = stored.tensors().find(trainable.name);
+  for (const OwnedParameter& parameter : parameters) {
+    known.insert(parameter.name);
+    const auto found = stored.tensors().find(parameter.name);
     if (found == stored.tensors().end()) {
-      problems.add(fmt::format("{}: lacks parameter {}", file.string(), trainable.name));
-    } else if (found->second.shape != trainable.layout.shape()) {
+      problems.add(fmt::format("{}: lacks parameter {}", file.string(), parameter.name));
+    } else if (found->second.shape != parameter.layout.shape()) {
       problems.add(fmt::format("{}: parameter {} has shape [{}] there, but [{}] in the module", file.string(),
-                               trainable.name, fmt::join(found->second.shape, ", "),
-                               fmt::join(trainable.layout.shape(), ", ")));
+                               parameter.name, fmt::join(found->second.shape, ", "),
+                               fmt::join(parameter.layout.shape(), ", ")));
     } else if (!is_floating(found->second.dtype)) {
       problems.add(fmt::format("{}: parameter {} has dtype {} there; allowed: floating ones", file.string(),
-                               trainable.name, name_of(found->second.dtype)));
+                               parameter.name, name_of(found->second.dtype)));
     }
   }
   for (const auto& [name, tensor] : stored.tensors()) {
@@ -81,12 +82,12 @@ void check(const std::filesystem::path& file, const SafetensorsFile& stored,
   problems.raise();
 }
 
-void read(const SafetensorsFile& stored, Trainable& trainable, std::int64_t rank) {
-  const std::vector<layout::Box> boxes = trainable.layout.boxes(rank);
+void read(const SafetensorsFile& stored, const OwnedParameter& parameter, std::int64_t rank) {
+  const std::vector<layout::Box> boxes = parameter.layout.boxes(rank);
   if (boxes.size() != 1) {
-    throw RunError(trainable.name + ": a part in several boxes cannot be read from a file yet");
+    throw RunError(parameter.name + ": a part in several boxes cannot be read from a file yet");
   }
-  stored.read(trainable.name, boxes.front(), trainable.value);
+  stored.read(parameter.name, boxes.front(), parameter.value);
 }
 
 }  // namespace
@@ -99,7 +100,7 @@ void save_parameters(const std::filesystem::path& file, parallel::DataParallel& 
   std::optional<RunError> failure;
   try {
     if (communicator.rank() == 0) {
-      write(file, layout.trainables(), gatherer);
+      write(file, layout.parameters(), gatherer);
     }
   } catch (const RunError& error) {
     failure = error;
@@ -118,15 +119,15 @@ void load_parameters(const std::filesystem::path& file, parallel::DataParallel& 
   std::optional<RequestError> refusal;
   try {
     stored = std::make_unique<SafetensorsFile>(file);
-    check(file, *stored, layout.trainables());
+    check(file, *stored, layout.parameters());
   } catch (const RequestError& error) {
     refusal = error;
   }
   if (on_any_rank(refusal.has_value(), communicator, "parameters checked")) {
     throw refusal ? *refusal : RequestError(fmt::format("{}: another rank cannot load it", file.string()));
   }
-  for (Trainable& trainable : layout.trainables()) {
-    read(*stored, trainable, communicator.rank());
+  for (const OwnedParameter& parameter : layout.parameters()) {
+    read(*stored, parameter, communicator.rank());
   }
   layout.parameters_changed();
 }

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "ndmesh/base/memory_category.h"
 #include "ndmesh/comm/world.h"
+#include "ndmesh/measure/host_use.h"
 #include "ndmesh/train/inputs.h"
 
 namespace ndmesh::train {
