@@ -40,6 +40,29 @@ TEST_F(MemoryLedgerTest, BooksToTheScopeRoundedToSixtyFour) {
   EXPECT_EQ(ledger.peaks()[MemoryCategory::optimizer], 0);
 }
 
+TEST_F(MemoryLedgerTest, HostMemoryIsApart) {
+  MemoryLedger ledger;
+  const LedgerScope paying(ledger);
+  const MemoryScope optimizer(MemoryCategory::optimizer);
+  const at::Tensor on_device = bytes(64);
+  at::Tensor on_host;
+  {
+    const HostMemoryScope host;
+    on_host = bytes(100);
+    const HostMemoryScope nested;
+  }
+  const at::Tensor after = bytes(256);
+  EXPECT_EQ(ledger.live().total(), 64 + 256);
+  EXPECT_EQ(ledger.host_live()[MemoryCategory::optimizer], 128);
+  on_host.reset();
+  EXPECT_EQ(ledger.host_live().total(), 0);
+  EXPECT_EQ(ledger.host_peaks()[MemoryCategory::optimizer], 128);
+  EXPECT_EQ(ledger.host_peak_total(), 128);
+  EXPECT_EQ(ledger.peak_total(), 64 + 256);
+  ledger.reset_peaks();
+  EXPECT_EQ(ledger.host_peak_total(), 0);
+}
+
 TEST_F(MemoryLedgerTest, FreeOnAnotherThreadGoesToWhoPaid) {
   MemoryLedger mine;
   at::Tensor tensor;

@@ -7,9 +7,9 @@
 
 namespace ndmesh::measure {
 
-/// Counts the tensor memory of one rank, by category: live bytes and peaks; host memory (HostMemoryScope) apart. Every allocation of a thread that
-/// has the ledger installed is booked to it under the thread's MemoryScope; a free goes to the ledger that
-/// paid, from any thread. Counts what tensors ask for (rounded up to 64 bytes), not what the C library or
+/// Counts the tensor memory of one rank, by category: live bytes and peaks; host memory (HostMemoryScope) apart. Every
+/// allocation of a thread that has the ledger installed is booked to it under the thread's MemoryScope; a free goes to the
+/// ledger that paid, from any thread. Counts what tensors ask for (rounded up to 64 bytes), not what the C library or
 /// kernels such as MKL keep for themselves.
 class MemoryLedger {
  public:
