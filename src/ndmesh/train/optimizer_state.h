@@ -19,7 +19,8 @@ struct StateOptions {
 /// Part of one parameter as an element-wise rule updates it: tensors of one shape, dtype and place.
 struct StatePiece {
   const parallel::Trainable& parameter;
-  at::Tensor value, gradient;
+  at::Tensor value;  ///< undefined where the rule changes gradients
+  at::Tensor gradient;
   std::vector<at::Tensor> moments;
 };
 
@@ -54,7 +55,7 @@ class OptimizerState {
   };
 
   bool is_on_host(const Parameter& parameter) const;
-  StatePiece bring(const Parameter& parameter, const Range& range) const;
+  StatePiece bring(const Parameter& parameter, const Range& range, Changes changes) const;
   void put_back(const Parameter& parameter, const Range& range, const StatePiece& piece,
                 Changes changes) const;
 
