@@ -70,20 +70,24 @@ void OptimizerState::for_each_piece(Changes changes, const std::function<void(co
     const std::int64_t at_a_time = lies_ready ? elements : piece_elements;
     for (std::int64_t start = 0; start < elements; start += at_a_time) {
       const Range range{start, std::min(at_a_time, elements - start)};
-      const StatePiece piece = bring(parameter, range);
+      const StatePiece piece = bring(parameter, range, changes);
       rule(piece);
       put_back(parameter, range, piece, changes);
     }
   }
 }
 
-StatePiece OptimizerState::bring(const Parameter& parameter, const Range& range) const {
+StatePiece OptimizerState::bring(const Parameter& parameter, const Range& range, Changes changes) const {
   const parallel::Trainable& t = parameter.trainable;
-  StatePiece piece{
-      t, part_of(t.value, range.start, range.count), part_of(t.gradient, range.start, range.count), {}};
+  StatePiece piece{t, {}, part_of(t.gradient, range.start, range.count), {}};
+  if (changes == Changes::value) {
+    piece.value = part_of(t.value, range.start, range.count);
+  }
   if (is_on_host(parameter)) {
     piece.gradient = brought_to_host(piece.gradient);
-    piece.value = t.value_on_host ? piece.value : brought_to_host(piece.value);
+    if (piece.value.defined() && !t.value_on_host) {
+      piece.value = brought_to_host(piece.value);
+    }
   }
   for (const at::Tensor& moment : parameter.moments) {
     piece.moments.push_back(part_of(moment, range.start, range.count).to(t.value.scalar_type()));
