@@ -109,6 +109,27 @@ TEST(Question, RefusesImpossibleWishes) {
 }
 
 // A process on an accelerator has its context and communicators under every runtime; on a core it has none.
+TEST(Question, GatheredUnitsAreNdmeshsOwn) {
+  const std::string units = "shard: {unit: {blocks: 2}, prefetch: 3, gathered_limit: 1000}\n";
+  const MemoryProfile memory = ask(units).problem.profile.memory;
+  EXPECT_EQ(memory.unit_blocks, 2);
+  EXPECT_EQ(memory.gathered_units, 4);
+  EXPECT_EQ(memory.gathered_limit, 1000);
+  const auto problems_of = [](const std::string& yaml) -> std::vector<std::string> {
+    try {
+      ask(yaml);
+    } catch (const RequestError& error) {
+      return error.problems();
+    }
+    return {};
+  };
+  EXPECT_THAT(problems_of(units + "plan: {runtime: megatron}"),
+              testing::ElementsAre(HasSubstr("shard.unit is for plan.runtime ndmesh"),
+                                   HasSubstr("shard.prefetch"), HasSubstr("shard.gathered_limit")));
+  EXPECT_THAT(problems_of("recompute: {offload: true}"),
+              testing::ElementsAre(HasSubstr("recompute.offload: true")));
+}
+
 TEST(Question, DevicesHaveAContextAndCoresHaveNone) {
   for (const char* const runtime : {"ndmesh", "megatron", "torchtitan", "deepspeed", "accelerate"}) {
     const TrainingQuestion question = ask("plan: {runtime: " + std::string(runtime) + "}");

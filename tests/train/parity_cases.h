@@ -31,6 +31,9 @@ inline const std::vector<std::vector<std::string>> bitwise_levers = {
     {"shard.prefetch=3", "shard.gathered_limit=1"},
     {"shard.zero=2"},
     {"shard.offload=optimizer"},
+    {"recompute.offload=true"},
+    {"recompute.offload=true", "recompute.policy=full"},
+    {"recompute.offload=true", "recompute.policy=selective"},
 };
 
 /// What changes the numbers, but no more on one mesh than on another.

@@ -143,6 +143,8 @@ struct Job {
   ContextSection context;
   ExpertSection expert;
   Recompute recompute;
+  bool offload_activations =
+      false;                     ///< recompute.offload: what forward keeps for backward waits in host memory
   DType dtype = DType::float32;  ///< precision.dtype
   PrecisionSection precision;
   AdapterSection adapter;

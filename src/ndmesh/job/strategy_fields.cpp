@@ -118,6 +118,9 @@ std::vector<Field> axes() {
 std::vector<Field> formats() {
   return {
       recompute_field(),
+      boolean(
+          "recompute.offload", "What forward keeps for backward waits in host memory",
+          [](auto& job) -> auto& { return job.offload_activations; }),
       choice<DType>("precision.dtype",
                     {{"float32", DType::float32}, {"float64", DType::float64}, {"bfloat16", DType::bfloat16}},
                     "Format of compute; bfloat16 keeps master weights and reduces in float32",

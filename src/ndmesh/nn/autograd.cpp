@@ -6,7 +6,11 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
+
+#include "ndmesh/nn/host_memory.h"
+#include "ndmesh/nn/parameter_node.h"
 
 namespace ndmesh::nn {
 namespace {
@@ -16,15 +20,54 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 thread_local bool keeps_less = false;
+thread_local KeepOnHost::Sent* keeps_on_host = nullptr;
+
+/// A kept tensor in host memory. One thread.
+class HostCopy {
+ public:
+  explicit HostCopy(const at::Tensor& tensor) : host_(empty_on_host(tensor.sizes(), tensor.scalar_type())) {
+    copy_to_host(host_, tensor.detach());
+  }
+
+  void add_reader() { ++readers_; }
+
+  /// For one reader; what was brought back stays until the last has read it.
+  at::Tensor read() {
+    if (!device_.defined()) {
+      device_ = at::empty(host_.sizes(), host_.options());
+      copy_to_device(device_, host_);
+    }
+    at::Tensor result = device_;
+    if (--readers_ <= 0) {  // below: an operator reads again what it makes its outputs of
+      device_ = at::Tensor();
+    }
+    return result;
+  }
+
+ private:
+  at::Tensor host_, device_;
+  std::int64_t readers_ = 0;
+};
 
 class OperatorNode;
 
-/// What a backward reads: kept, or made again by the operator that made it.
+/// What a backward reads: kept, in host memory, or made again by the operator that made it.
 struct Saved {
   SavedVariable kept;
+  std::shared_ptr<HostCopy> host;   ///< null: it is not in host memory
+  std::vector<std::int64_t> shape;  ///< of what is in host memory: a copy may serve views of several shapes
   c10::intrusive_ptr<OperatorNode> maker;  ///< null: it is kept
   std::int64_t output = 0;                 ///< of the maker
 };
+
+bool is_parameter(const at::Tensor& tensor) {
+  return tensor.is_leaf() || dynamic_cast<ParameterNode*>(tensor.grad_fn().get()) != nullptr;
+}
+
+bool belongs_on_host(const at::Tensor& tensor) {
+  return keeps_on_host != nullptr && tensor.defined() && tensor.requires_grad() && !is_parameter(tensor) &&
+         static_cast<std::int64_t>(tensor.nbytes()) >= KeepOnHost::least_bytes;
+}
 
 class OperatorNode final : public Node {
  public:
@@ -57,7 +100,9 @@ class OperatorNode final : public Node {
     Tensors tensors;
     tensors.reserve(saved_.size());
     for (const Saved& saved : saved_) {
-      tensors.push_back(saved.maker ? saved.maker->output_again(saved.output) : saved.kept.unpack(self));
+      tensors.push_back(saved.maker  ? saved.maker->output_again(saved.output)
+                        : saved.host ? saved.host->read().view(saved.shape)
+                                     : saved.kept.unpack(self));
     }
     return tensors;
   }
@@ -86,6 +131,39 @@ bool is_one_of(const Tensors& tensors, const at::Tensor& t) {
   return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& o) { return o.is_same(t); });
 }
 
+}  // namespace
+
+/// What a scope has sent, so that operators that keep the same tensor, or dense views of it, share one copy.
+class KeepOnHost::Sent {
+ public:
+  std::shared_ptr<HostCopy> copy_of(const at::Tensor& tensor) {
+    Entry& entry = entries_[tensor.storage().unsafeGetStorageImpl()];
+    if (!entry.is_of(tensor)) {
+      entry = {tensor.storage().getWeakStorageImpl(), tensor.storage_offset(), tensor.numel(),
+               std::make_shared<HostCopy>(tensor)};
+    }
+    entry.copy->add_reader();
+    return entry.copy;
+  }
+
+ private:
+  struct Entry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
+    std::int64_t offset = 0;
+    std::int64_t elements = 0;
+    std::shared_ptr<HostCopy> copy;
+
+    /// A storage that is gone may have had the address of another.
+    bool is_of(const at::Tensor& tensor) const {
+      return copy != nullptr && !storage.expired() && offset == tensor.storage_offset() &&
+             elements == tensor.numel() && tensor.is_contiguous();
+    }
+  };
+  std::unordered_map<const c10::StorageImpl*, Entry> entries_;
+};
+
+namespace {
+
 /// The operator that can make `tensor` again; null when there is none.
 c10::intrusive_ptr<OperatorNode> maker_of(const at::Tensor& tensor) {
   auto* maker = tensor.defined() ? dynamic_cast<OperatorNode*>(tensor.grad_fn().get()) : nullptr;
@@ -98,14 +176,22 @@ void OperatorNode::save(const Tensors& tensors, const Tensors& outputs) {
     const bool own = is_one_of(outputs, tensor);  // saying "output" keeps the graph free of a cycle
     if (auto maker = own ? nullptr : maker_of(tensor)) {
       ++maker->readers_;
-      saved_.push_back({{}, std::move(maker), tensor.output_nr()});
+      saved_.push_back({{}, nullptr, {}, std::move(maker), tensor.output_nr()});
+    } else if (belongs_on_host(tensor)) {
+      saved_.push_back({{}, keeps_on_host->copy_of(tensor), tensor.sizes().vec(), nullptr, 0});
     } else {
-      saved_.push_back({SavedVariable(tensor, own), nullptr, 0});
+      saved_.push_back({SavedVariable(tensor, own), nullptr, {}, nullptr, 0});
     }
   }
 }
 
 }  // namespace
+
+KeepOnHost::KeepOnHost()
+    : sent_(std::make_unique<Sent>()), before_(std::exchange(keeps_on_host, sent_.get())) {}
+KeepOnHost::~KeepOnHost() {
+  keeps_on_host = before_;
+}
 
 KeepLess::KeepLess() : before_(std::exchange(keeps_less, true)) {}
 KeepLess::~KeepLess() {

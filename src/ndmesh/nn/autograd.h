@@ -3,7 +3,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,25 @@ class KeepLess {
 
  private:
   bool before_;
+};
+
+/// While it lives, what operators keep for backward lies in host memory: it is sent there when it is kept, and back when
+/// the first backward reads it, until the last has. Parameters, what needs no gradient (statistics, tables) and what is
+/// below `least_bytes` stay. Of this thread; scopes nest.
+class KeepOnHost {
+ public:
+  static constexpr std::int64_t least_bytes = 4096;
+
+  KeepOnHost();
+  ~KeepOnHost();
+  KeepOnHost(const KeepOnHost&) = delete;
+  KeepOnHost& operator=(const KeepOnHost&) = delete;
+
+  class Sent;
+
+ private:
+  std::unique_ptr<Sent> sent_;
+  Sent* before_;
 };
 
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a

@@ -24,6 +24,12 @@ void recompute_blocks(nn::Decoder& model, const job::Job& job) {
   }
 }
 
+void offload_blocks(nn::Decoder& model) {
+  for (const auto& block : model.blocks()) {
+    offload_activations(*block);
+  }
+}
+
 void shard_parts(nn::Decoder& model, comm::Communicator& communicator, const ShardOptions& options) {
   for (const auto& block : model.blocks()) {
     fully_shard(*block->self_attn, communicator, options);
@@ -49,6 +55,9 @@ void shard_blocks(nn::Decoder& model, std::int64_t at_a_time, comm::Communicator
 std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
                                       comm::Communicator& communicator) {
   recompute_blocks(model, job);
+  if (job.offload_activations) {
+    offload_blocks(model);
+  }
   if (communicator.mesh().size(mesh::shard_axes) == 1) {
     return replicate(model, communicator, mesh::loss_axes,
                      {.values_on_host = job.shard.offload != job::Offload::none});

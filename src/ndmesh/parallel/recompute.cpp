@@ -60,29 +60,42 @@ at::Tensor run_again_in_backward(const torch::nn::Module& module, const at::Tens
   return outputs[0];
 }
 
+nn::Unit& as_unit(torch::nn::Module& module, std::string_view asked) {
+  auto* unit = dynamic_cast<nn::Unit*>(&module);
+  if (unit == nullptr) {
+    throw RunError(fmt::format(
+        "{}: module {} is no nn::Unit: derive it from ndmesh::nn::Unit too and let its forward be one "
+        "pass",
+        asked, module.name()));
+  }
+  return *unit;
+}
+
 }  // namespace
 
 void recompute(torch::nn::Module& module, Recomputed what) {
-  auto* unit = dynamic_cast<nn::Unit*>(&module);
-  if (unit == nullptr) {
-    throw RunError(
-        fmt::format("recompute: module {} is no nn::Unit: derive it from ndmesh::nn::Unit too and let its "
-                    "forward be one pass",
-                    module.name()));
-  }
-  if (unit->around) {
+  nn::Unit& unit = as_unit(module, "recompute");
+  if (unit.around) {
     throw RunError(fmt::format("recompute: module {} is recomputed already", module.name()));
   }
   if (what == Recomputed::all) {
-    unit->around = [&module](const at::Tensor& x, const nn::Unit::Body& body) {
+    unit.around = [&module](const at::Tensor& x, const nn::Unit::Body& body) {
       return run_again_in_backward(module, x, body);
     };
   } else {
-    unit->around = [](const at::Tensor& x, const nn::Unit::Body& body) {
+    unit.around = [](const at::Tensor& x, const nn::Unit::Body& body) {
       const nn::KeepLess less;
       return body(x);
     };
   }
+}
+
+void offload_activations(torch::nn::Module& module) {
+  nn::Unit& unit = as_unit(module, "offload_activations");
+  unit.around = [inner = std::move(unit.around)](const at::Tensor& x, const nn::Unit::Body& body) {
+    const nn::KeepOnHost host;
+    return inner ? inner(x, body) : body(x);
+  };
 }
 
 }  // namespace ndmesh::parallel

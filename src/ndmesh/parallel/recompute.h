@@ -24,4 +24,15 @@ enum class Recomputed : std::uint8_t {
 /// already.
 void recompute(torch::nn::Module& module, Recomputed what);
 
+/// What forward keeps of `module` for backward waits in host memory.
+///   splits       nothing
+///   replicates   nothing
+///   sends        each kept tensor to the host in forward, and back in backward
+///   relieves     activations: on the device there are those of one module at a time
+///   fails when   the link to the host is slower than the compute that could hide it
+///
+/// Concerns what ndmesh's own operators keep (nn/functional.h), and the input of a module that is recomputed whole. Call it
+/// after recompute, from the rank's own thread. Results are bitwise those without it. RunError: `module` is no nn::Unit.
+void offload_activations(torch::nn::Module& module);
+
 }  // namespace ndmesh::parallel

@@ -17,6 +17,7 @@
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
+#include "ndmesh/nn/parameter_node.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -26,13 +27,13 @@ using torch::autograd::variable_list;
 /// Stands for "all-gather" in the graph: the full parameters are its outputs, so autograd brings it their
 /// gradients, summed over all uses, and in the right order. It has no inputs: the owned parts get their
 /// gradients from the reduction.
-class GatherNode final : public torch::autograd::Node {
+class GatherNode final : public nn::ParameterNode {
  public:
   enum class Turn { last, at_once };
 
   /// Of what is ready, autograd runs first what was made last. `at_once`: before all of it.
   GatherNode(Turn turn, std::function<void(variable_list)> receive)
-      : Node(turn == Turn::at_once ? UINT64_MAX : at::sequence_number::get_and_increment()),
+      : ParameterNode(turn == Turn::at_once ? UINT64_MAX : at::sequence_number::get_and_increment()),
         receive_(std::move(receive)) {}
 
   variable_list apply(variable_list&& gradients) override {

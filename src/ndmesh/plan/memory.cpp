@@ -25,6 +25,7 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.momentum = job.optimizer.momentum > 0;
   problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
+  problem.offload_activations = job.offload_activations;
   return problem;
 }
 

@@ -37,6 +37,7 @@ struct Problem {
   double headroom = 0.05;             ///< share of usable memory left free
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
+  bool offload_activations = false;   ///< what blocks keep for backward waits in host memory
   bool ends_are_layers = false;       ///< embedding and head count as a layer each when stages are filled
 };
 

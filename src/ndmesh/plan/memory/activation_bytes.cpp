@@ -14,7 +14,8 @@ BlockActivations block(const Problem& problem, const MicroBatch& micro, Selectiv
   const std::vector<SavedTensor> saved = saved_by_block(problem, micro, moe);
   return {.kept = total(saved, selective),
           .whole = total(saved),
-          .backward = backward_bytes(problem, micro, moe) + made_again_bytes(saved, selective)};
+          .backward = backward_bytes(problem, micro, moe) + made_again_bytes(saved, selective),
+          .brought_back = brought_back_bytes(problem, micro, moe)};
 }
 
 std::int64_t in_flight_bytes(std::int64_t micro_batch, std::int64_t chunk_micro_batches,

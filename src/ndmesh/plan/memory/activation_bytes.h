@@ -7,9 +7,10 @@ namespace ndmesh::plan {
 
 /// One block and one micro-batch on one rank.
 struct BlockActivations {
-  std::int64_t kept = 0;      ///< for its backward, under recompute.policy none or selective
-  std::int64_t whole = 0;     ///< without recomputation: what recomputing brings back
-  std::int64_t backward = 0;  ///< on top, while its backward runs
+  std::int64_t kept = 0;          ///< for its backward, under recompute.policy none or selective
+  std::int64_t whole = 0;         ///< without recomputation: what recomputing brings back
+  std::int64_t backward = 0;      ///< on top, while its backward runs
+  std::int64_t brought_back = 0;  ///< instead of all that, when what is kept waits in host memory
 };
 
 /// One micro-batch on one rank, whatever its stage.

@@ -261,6 +261,14 @@ std::int64_t backward_bytes(const Problem& problem, const MicroBatch& micro, boo
   return std::max<std::int64_t>(elements, 0) * compute;
 }
 
+std::int64_t brought_back_bytes(const Problem& problem, const MicroBatch& micro, bool moe) {
+  const model::ModelSpec& model = problem.model;
+  const std::int64_t width = moe ? micro.routed_tokens * ceil_div(model.experts->ffn, micro.etp)
+                                 : micro.tokens * ceil_div(model.ffn, micro.tp);
+  const std::int64_t wide_tensors = model.gated ? 5 : 3;
+  return (wide_tensors * width + 2 * micro.tokens * model.hidden) * bytes_of(problem.precision.compute);
+}
+
 std::int64_t boundary_bytes(const Problem& problem, const MicroBatch& micro) {
   return rounded(micro.norm_tokens * problem.model.hidden * bytes_of(problem.precision.compute));
 }

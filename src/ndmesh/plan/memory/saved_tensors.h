@@ -54,6 +54,10 @@ std::int64_t made_again_bytes(const std::vector<SavedTensor>& saved, Selective s
 /// What the backward of a block needs beyond saved tensors while everything is still held.
 std::int64_t backward_bytes(const Problem& problem, const MicroBatch& micro, bool moe);
 
+/// What the backward of a feed-forward works on when everything else waits in host memory: gate, up and their gradients,
+/// the gradient of their product, and two hidden-wide gradients.
+std::int64_t brought_back_bytes(const Problem& problem, const MicroBatch& micro, bool moe);
+
 /// The input of a block, and what pipeline ranks send: hidden-wide, cut over tp with sequence parallelism.
 std::int64_t boundary_bytes(const Problem& problem, const MicroBatch& micro);
 

@@ -36,7 +36,7 @@ class Walk {
 
   Moments moments() const {
     Moments moments;
-    moments.host = states_.host;
+    moments.host = states_.host + (problem_.offload_activations ? kept_.bytes : 0);
     moments.step = states(true);
     moments.loss = moments.block_backward = moments.end_backward = states(false);
     if (has(UnitKind::last)) at_loss(moments.loss);
@@ -98,7 +98,7 @@ class Walk {
     const bool all_forwards_first =
         candidate_.mesh.pp > 1 && candidate_.schedule == schedule::Kind::gpipe && !profile_.chunks_loss;
     const std::int64_t losses = all_forwards_first ? units_.chunk_micro_batches / units_.chunks : 1;
-    bytes[MemoryCategory::activations] += kept_.bytes + losses * activations_.ends;
+    bytes[MemoryCategory::activations] += kept_on_device() + losses * activations_.ends;
     bytes[MemoryCategory::logits] = (losses + units_.count(UnitKind::mtp)) * activations_.logits;
     bytes[MemoryCategory::buffers] += boundary_buffers();
     if (profile_.chunks_loss) {
@@ -110,7 +110,14 @@ class Walk {
 
   void at_block(MemoryBytes& bytes) const {
     const bool ends_wait = profile_.chunks_loss && has(UnitKind::last);
-    bytes[MemoryCategory::activations] += kept_.bytes + kept_.backward + (ends_wait ? activations_.ends : 0);
+    const std::int64_t ends = ends_wait ? activations_.ends : 0;
+    if (!problem_.offload_activations) {
+      bytes[MemoryCategory::activations] += kept_.bytes + kept_.backward + ends;
+    } else if (kept_.recomputed > 0) {
+      bytes[MemoryCategory::activations] += activations_.boundary + kept_.backward + ends;
+    } else {
+      bytes[MemoryCategory::activations] += brought_back();
+    }
     bytes[MemoryCategory::buffers] += boundary_buffers() + waiting_head_gradient() + block_gradients();
     bytes[MemoryCategory::gathered] = gathered(units_at_a_time(profile_.gathered_units));
   }
@@ -125,6 +132,17 @@ class Walk {
       bytes[MemoryCategory::buffers] += first.largest;
     }
     bytes[MemoryCategory::buffers] += waiting_head_gradient();
+  }
+
+  std::int64_t kept_on_device() const { return problem_.offload_activations ? 0 : kept_.bytes; }
+
+  /// Of the block whose backward needs most when what it reads comes from the host.
+  std::int64_t brought_back() const {
+    std::int64_t most = 0;
+    for (std::size_t kind = 0; kind < activations_.blocks.size(); ++kind) {
+      if (units_.counts[kind] > 0) most = std::max(most, activations_.blocks[kind].brought_back);
+    }
+    return most;
   }
 
   /// A pipeline rank holds what it receives next beside what it works on.

@@ -45,6 +45,7 @@ class Asking {
     if (job_.plan.runtime == "ndmesh" && !p.cluster.device.is_host()) {
       p.profile.memory = on_cuda(p.profile.memory);
     }
+    set_units(p.profile.memory);
     if (p.model.estimated()) {
       assume(fmt::format(
           "only the model's size is known: {} parameters in an estimated shape of {} layers, hidden {}",
@@ -74,6 +75,25 @@ class Asking {
     const bool chunks_loss = job_.plan.runtime == "ndmesh" || job_.is_given("train.loss_chunk");
     p.loss_chunk = chunks_loss ? job_.train.loss_chunk : 0;
     p.context = job_.is_given("context.kind") ? job_.context.kind : p.profile.support.contexts.front();
+  }
+
+  /// How much is gathered at a time, which only ndmesh lets a job say.
+  void set_units(MemoryProfile& memory) {
+    if (job_.offload_activations) {
+      problems_.add("recompute.offload: true can be run, not planned yet; allowed: false");
+    }
+    if (job_.plan.runtime == "ndmesh") {
+      memory.unit_blocks = job_.shard.unit_blocks;
+      memory.gathered_units = 1 + job_.shard.prefetch;
+      memory.gathered_limit = job_.shard.gathered_limit;
+      return;
+    }
+    for (const char* key : {"shard.unit", "shard.prefetch", "shard.gathered_limit"}) {
+      if (job_.is_given(key)) {
+        problems_.add(fmt::format("{} is for plan.runtime ndmesh; {} has its own rule; allowed: leave it out",
+                                  key, job_.plan.runtime));
+      }
+    }
   }
 
   void set_batch() {
