@@ -135,6 +135,32 @@ TEST(ParameterFile, IsWhatTheNextForwardUses) {
   });
 }
 
+// Frozen parameters are saved and loaded like the others; in bfloat16 they have no float32 value.
+TEST(ParameterFile, HoldsFrozenParametersToo) {
+  const ScratchFolder folder;
+  const auto frozen_on = [](const MeshSizes& sizes, double shift, const auto& body) {
+    comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+      Network network(at::kBFloat16, shift);
+      network.second->weight.set_requires_grad(false);
+      body(*parallel::fully_shard(network, communicator), communicator);
+    });
+  };
+  frozen_on({.dp_shard = 2}, 0.5, [&](parallel::DataParallel& layout, comm::Communicator& communicator) {
+    save_parameters(folder / "file", layout, communicator);
+  });
+  EXPECT_EQ(SafetensorsFile(folder / "file").tensors().size(), values_of(0).size());
+  frozen_on({.dp_shard = 3}, 2, [&](parallel::DataParallel& layout, comm::Communicator& communicator) {
+    load_parameters(folder / "file", layout, communicator);
+    EXPECT_EQ(layout.parameters().size(), layout.trainables().size() + 1);
+    const Network right(at::kBFloat16, 0.5);
+    const auto named = right.named_parameters();
+    for (const parallel::OwnedParameter& parameter : layout.parameters()) {
+      const at::Tensor whole = layout.gather_value(parameter).to(at::kBFloat16);
+      EXPECT_TRUE(whole.equal(*named.find(parameter.name))) << parameter.name;
+    }
+  });
+}
+
 TEST(ParameterFile, IsConvertedToTheDtypeOfTraining) {
   const ScratchFolder folder;
   write(folder / "bf16", values_of(0), DType::bfloat16);

@@ -50,12 +50,13 @@ void write(const std::filesystem::path& file, const std::vector<OwnedParameter>&
   for (const OwnedParameter& parameter : parameters) {
     tensors.push_back({parameter.name, parameter.layout.shape()});
   }
+  // Trained ones come first; frozen ones are of that dtype or a narrower one, and so lose nothing.
   const DType dtype = dtype_of(parameters.front().value.scalar_type()).value();
   write_safetensors(file, tensors, dtype, {{"format", "pt"}},
                     [&](const std::string&) { return gatherer.next(); });
 }
 
-/// Everything that keeps `stored` from being the parameters of `trainables`.
+/// RequestError with everything that keeps `stored` from being `parameters`.
 void check(const std::filesystem::path& file, const SafetensorsFile& stored,
            const std::vector<OwnedParameter>& parameters) {
   Problems problems;
