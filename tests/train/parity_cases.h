@@ -58,6 +58,8 @@ inline const std::vector<ParityCase> fast_cases = {
     {"qwen3", "dp_shard=2", 12, 2},
     {"tiny", "dp_shard=2", 12, 2, DType::float32},
     {"tiny", "dp_shard=2", 12, 2, DType::bfloat16},
+    {"tiny", "dp_shard=2", 12, 2, DType::bfloat16, {"shard.zero=1", "shard.offload=optimizer"}},
+    {"tiny", "dp_shard=2", 12, 2, DType::bfloat16, {"shard.zero=2", "shard.offload=optimizer"}},
     {"tied", "dp_shard=2", 12, 2, DType::float64, {"shard.zero=1", "recompute.policy=full"}},
     {"qwen3",
      "dp_shard=2,dp_replicate=2",

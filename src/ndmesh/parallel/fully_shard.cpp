@@ -121,7 +121,8 @@ std::shared_ptr<DataParallel> fully_shard(torch::nn::Module& module, comm::Commu
   std::vector<NamedParameter> left = claim(below, module, units);
   auto attachment = std::make_shared<Attachment>();
   if (!left.empty()) {
-    attachment->unit = std::make_shared<ShardedUnit>(std::move(left), communicator, options.zero);
+    attachment->unit =
+        std::make_shared<ShardedUnit>(std::move(left), communicator, options.zero, options.values_on_host);
     units.push_back(attachment->unit);
   }
   auto handle = std::make_shared<ShardedModule>(std::move(units), attachment->unit, options);
@@ -160,7 +161,8 @@ void fully_shard_together(const std::vector<torch::nn::Module*>& modules, comm::
   std::stable_partition(parameters.begin(), parameters.end(),
                         [](const NamedParameter& p) { return p.tensor.requires_grad(); });
   auto attachment = std::make_shared<Attachment>();
-  attachment->unit = std::make_shared<ShardedUnit>(std::move(parameters), communicator, options.zero);
+  attachment->unit = std::make_shared<ShardedUnit>(std::move(parameters), communicator, options.zero,
+                                                   options.values_on_host);
   attach_ports(attachment, *ports.front(), *ports.back());
   for (nn::Unit* unit : ports) {
     unit->attachment = attachment;

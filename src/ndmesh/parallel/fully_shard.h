@@ -22,6 +22,8 @@ struct ShardOptions {
   std::int64_t prefetch = 1;
   /// Bytes of gathered parameters beyond which no unit is gathered ahead; 0: no limit.
   std::int64_t gathered_limit = 0;
+  /// Zero 1 and 2 in bfloat16: the float32 values, which only the optimizer reads, live in host memory.
+  bool values_on_host = false;
 };
 
 /// Sharded data parallelism (ZeRO 1 to 3: Rajbhandari et al., 2020; per-parameter sharding as in PyTorch FSDP2).

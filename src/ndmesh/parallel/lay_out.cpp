@@ -62,7 +62,11 @@ std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
     return replicate(model, communicator, mesh::loss_axes,
                      {.values_on_host = job.shard.offload != job::Offload::none});
   }
-  const ShardOptions options{job.shard.zero, job.shard.reshard, job.shard.prefetch, job.shard.gathered_limit};
+  const ShardOptions options{.zero = job.shard.zero,
+                             .reshard_after_forward = job.shard.reshard,
+                             .prefetch = job.shard.prefetch,
+                             .gathered_limit = job.shard.gathered_limit,
+                             .values_on_host = job.shard.offload != job::Offload::none};
   if (job.shard.unit_blocks == 0) {
     shard_parts(model, communicator, options);
   } else {

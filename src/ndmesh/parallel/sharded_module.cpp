@@ -70,7 +70,8 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
                                 mesh);
     owned_.push_back({p.name, std::move(layout), place.unit->value(place.index)});
     if (place.index < place.unit->trained()) {
-      trainables_.push_back({owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1});
+      trainables_.push_back({owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1,
+                             place.unit->values_on_host()});
     }
     names[place.unit].push_back(p.name);
   }

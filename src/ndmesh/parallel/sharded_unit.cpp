@@ -10,11 +10,13 @@
 #include <span>
 
 #include <exception>
+#include <optional>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/nn/autograd.h"
+#include "ndmesh/nn/host_memory.h"
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 #include "ndmesh/nn/parameter_node.h"
@@ -70,14 +72,16 @@ Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
 }  // namespace
 
 ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator,
-                         std::int64_t zero)
+                         std::int64_t zero, bool values_on_host)
     : parameters_(std::move(parameters)),
       trained_(trained_count(parameters_)),
       shard_(communicator.group(mesh::shard_axes)),
       replicas_(communicator.mesh().size(mesh::Axis::dp_replicate) > 1
                     ? &communicator.group({mesh::Axis::dp_replicate})
                     : nullptr),
-      zero_(zero) {
+      zero_(zero),
+      values_on_host_(values_on_host && zero < 3 &&
+                      parameters_.front().tensor.scalar_type() == at::kBFloat16) {
   const at::NoGradGuard no_grad;
   const FlatPlan plan = plan_flat(full_shapes(parameters_));
   full_ = nn::unmaterialised({plan.elements}, parameters_.front().tensor.scalar_type()).detach();
@@ -111,6 +115,10 @@ void ShardedUnit::make_values() {
     own_values(trained_, parameters_.size(), compute);
   } else if (wide != compute) {
     const MemoryScope scope(MemoryCategory::master_weights);
+    std::optional<HostMemoryScope> host;
+    if (values_on_host_) {
+      host.emplace();
+    }
     own_values(0, trained_, wide);
   }
 }
@@ -183,8 +191,18 @@ void ShardedUnit::start_gather() {
     const MemoryScope scope(MemoryCategory::gathered);
     nn::take_memory(full_);
   }
-  gather_ = shard_.start_all_gather(full_views(), values_, label_ + " parameters");
+  gather_ = shard_.start_all_gather(full_views(), values_on_host_ ? values_from_host() : values_,
+                                    label_ + " parameters");
   state_ = State::coming;
+}
+
+/// The owned rows of the full parameters, with the values that are in host memory.
+std::vector<at::Tensor> ShardedUnit::values_from_host() const {
+  std::vector<at::Tensor> rows = owned_rows(full_views());
+  for (std::size_t i = 0; i < trained_; ++i) {
+    nn::copy_to_device(rows[i], values_[i]);
+  }
+  return rows;
 }
 
 void ShardedUnit::finish_gather() {

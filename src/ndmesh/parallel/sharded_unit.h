@@ -22,11 +22,14 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
     std::function<void(ShardedUnit&)> after_backward;  ///< of a unit without trained parameters
   };
 
-  /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too.
-  ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator, std::int64_t zero);
+  /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too. `values_on_host`: as ShardOptions.
+  ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator, std::int64_t zero,
+              bool values_on_host);
   ~ShardedUnit();
 
   std::int64_t zero() const { return zero_; }
+  /// Whether the values of trained parameters are in host memory.
+  bool values_on_host() const { return values_on_host_; }
   void set_label(std::string label) { label_ = std::move(label); }
   void set_events(Events events) { events_ = std::move(events); }
 
@@ -86,6 +89,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void make_gradients();
   void send_values_of_first_rank(comm::Communicator& communicator);
   std::vector<at::Tensor> full_views() const;
+  std::vector<at::Tensor> values_from_host() const;
   /// Of each full tensor, the rows that this rank owns.
   std::vector<at::Tensor> owned_rows(const std::vector<at::Tensor>& full) const;
   void connect_all();
@@ -101,6 +105,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   comm::Group& shard_;
   comm::Group* replicas_;  ///< null without dp_replicate
   std::int64_t zero_;
+  bool values_on_host_;
   /// Owned parts: of trained parameters in the wide dtype, of frozen ones as they are gathered; or rows of full_.
   std::vector<at::Tensor> values_;
   Flat gradients_;
