@@ -112,5 +112,16 @@ TEST(KeepLess, MakesOutputsAgainBitForBit) {
   }
 }
 
+TEST(KeepOnHost, TensorsThatShareMemoryInOtherOrdersAreKeptApart) {
+  const at::Tensor x = leaf(random({64, 64}));
+  {
+    const KeepOnHost scope;
+    const at::Tensor y = square(x, {});
+    const at::Tensor turned_first = square(y.t(), {});
+    (turned_first + square(y, {}).t()).sum().backward();  // d/dx of 2 x^4
+  }
+  EXPECT_LT(distance(x.grad(), 8 * x.detach().pow(3)), 1e-14);
+}
+
 }  // namespace
 }  // namespace ndmesh::nn

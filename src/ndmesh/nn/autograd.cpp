@@ -140,7 +140,7 @@ class KeepOnHost::Sent {
     Entry& entry = entries_[tensor.storage().unsafeGetStorageImpl()];
     if (!entry.is_of(tensor)) {
       entry = {tensor.storage().getWeakStorageImpl(), tensor.storage_offset(), tensor.numel(),
-               std::make_shared<HostCopy>(tensor)};
+               tensor.is_contiguous(), std::make_shared<HostCopy>(tensor)};
     }
     entry.copy->add_reader();
     return entry.copy;
@@ -151,12 +151,13 @@ class KeepOnHost::Sent {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
     std::int64_t offset = 0;
     std::int64_t elements = 0;
+    bool is_dense = false;  ///< in the order of the storage: only then may views of other shapes read it
     std::shared_ptr<HostCopy> copy;
 
     /// A storage that is gone may have had the address of another.
     bool is_of(const at::Tensor& tensor) const {
       return copy != nullptr && !storage.expired() && offset == tensor.storage_offset() &&
-             elements == tensor.numel() && tensor.is_contiguous();
+             elements == tensor.numel() && is_dense && tensor.is_contiguous();
     }
   };
   std::unordered_map<const c10::StorageImpl*, Entry> entries_;
