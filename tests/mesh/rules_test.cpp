@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/integers.h"
 
 namespace ndmesh::mesh {
 namespace {

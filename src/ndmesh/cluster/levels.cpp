@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/integers.h"
 #include "ndmesh/cluster/links.h"
 
 namespace ndmesh::cluster {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Devices of one scale-up domain. One that spans nodes takes as many as it can; the nodes are dealt evenly to the
 /// fewest such domains (64 trays of at most 18: four racks of 16).

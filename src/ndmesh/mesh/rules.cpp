@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/integers.h"
 #include "ndmesh/mesh/rule_table.h"
 
 namespace ndmesh::mesh {
@@ -126,10 +127,6 @@ std::optional<std::int64_t> micro_batches(const RuleInput& input) {
 std::int64_t sequence_multiple(const MeshSizes& mesh, ContextSplit context) {
   if (mesh.cp == 1) return mesh.tp;
   return mesh.tp * mesh.cp * (context == ContextSplit::sequence ? 2 : 1);
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 double pipeline_bubble(std::int64_t pp, std::int64_t micro_batches) {

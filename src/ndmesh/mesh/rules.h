@@ -99,9 +99,6 @@ std::optional<std::int64_t> micro_batches(const RuleInput& input);
 /// part of cp only.
 std::int64_t sequence_multiple(const MeshSizes& mesh, ContextSplit context);
 
-/// The least multiple of `multiple` that is not below `value`.
-std::int64_t round_up(std::int64_t value, std::int64_t multiple);
-
 /// Share of a step in which a pipeline of equal stages waits: (pp - 1) / (micro_batches + pp - 1).
 double pipeline_bubble(std::int64_t pp, std::int64_t micro_batches);
 

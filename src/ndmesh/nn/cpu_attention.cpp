@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ndmesh/base/integers.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/cpu_attention_loops.h"
 #include "ndmesh/nn/cpu_product.h"
@@ -20,10 +21,6 @@ using cpu::Operand;
 constexpr std::int64_t tile_keys = 64;
 constexpr std::int64_t tile_columns = 128;
 constexpr std::int64_t lanes = 16;
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 /// What all heads have in common. Columns are the queries of all heads that share a key/value head: column c is
 /// head c % group at position c / group.
@@ -78,8 +75,11 @@ struct ColumnTile {
   std::int64_t begin = 0;
   std::int64_t count = 0;
   std::int64_t padded = 0;
-  std::int32_t* oldest = nullptr;
-  std::int32_t* newest = nullptr;
+  std::int32_t* oldest;
+  std::int32_t* newest;
+
+  ColumnTile(const Problem& p, Arena& arena)
+      : oldest(arena.take<std::int32_t>(p.widest())), newest(arena.take<std::int32_t>(p.widest())) {}
 
   /// Padding sees what the last column sees.
   void take(const Problem& p, std::int64_t first) {
@@ -155,10 +155,8 @@ class Forward {
         sums_(arena_.take<float>(p.size * p.widest())),
         largest_(arena_.take<float>(p.widest())),
         total_(arena_.take<float>(p.widest())),
-        factors_(arena_.take<float>(p.widest())) {
-    tile_.oldest = arena_.take<std::int32_t>(p.widest());
-    tile_.newest = arena_.take<std::int32_t>(p.widest());
-  }
+        factors_(arena_.take<float>(p.widest())),
+        tile_(p, arena_) {}
   std::int64_t bytes() const { return arena_.used(); }
 
   void run(const Heads<T>& in, const GroupedRows<T>& out) {
@@ -279,10 +277,8 @@ class Backward {
         dscore_units_(piece(dweights_)),
         dq_(arena_.take<float>(p.size * p.widest())),
         along_(arena_.take<float>(p.widest())),
-        lse_(arena_.take<float>(p.widest())) {
-    tile_.oldest = arena_.take<std::int32_t>(p.widest());
-    tile_.newest = arena_.take<std::int32_t>(p.widest());
-  }
+        lse_(arena_.take<float>(p.widest())),
+        tile_(p, arena_) {}
   std::int64_t bytes() const { return arena_.used(); }
 
   void run(const Heads<T>& in, const Gradients<T>& gradients) {
@@ -383,7 +379,11 @@ at::Tensor dense_heads(const at::Tensor& t) {
   return t.stride(3) == 1 ? t : t.contiguous();
 }
 
-template <typename T, typename Number = std::remove_const_t<T>>
+Kernels::AttentionInputs dense_heads(const Kernels::AttentionInputs& in) {
+  return {dense_heads(in.q_BSND), dense_heads(in.k_BSKD), dense_heads(in.v_BSKD)};
+}
+
+template <typename T>
 T* start(const at::Tensor& t, std::int64_t batch, std::int64_t head) {
   const std::int64_t offset = batch * t.stride(0) + head * t.stride(2);
   if constexpr (std::is_const_v<T>) {
@@ -437,8 +437,7 @@ bool tiles_can(const Kernels::AttentionInputs& in) {
 }
 
 Kernels::Attended tiled_attention(const Kernels::AttentionInputs& any, const AttentionOptions& options) {
-  const Kernels::AttentionInputs in = {dense_heads(any.q_BSND), dense_heads(any.k_BSKD),
-                                       dense_heads(any.v_BSKD)};
+  const Kernels::AttentionInputs in = dense_heads(any);
   const Problem p(in, options);
   const std::int64_t batches = in.q_BSND.size(0);
   const Kernels::Attended result = {
@@ -458,8 +457,7 @@ Kernels::AttentionInputs tiled_attention_backward(const Kernels::AttentionInputs
                                                   const Kernels::Attended& forward,
                                                   const at::Tensor& dout_BSND,
                                                   const AttentionOptions& options) {
-  const Kernels::AttentionInputs in = {dense_heads(any.q_BSND), dense_heads(any.k_BSKD),
-                                       dense_heads(any.v_BSKD)};
+  const Kernels::AttentionInputs in = dense_heads(any);
   const at::Tensor dout = dense_heads(dout_BSND);
   const Problem p(in, options);
   const std::int64_t batches = in.q_BSND.size(0);

@@ -7,15 +7,12 @@
 #include <unordered_set>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/integers.h"
 
 namespace ndmesh::parallel {
 namespace {
 
 constexpr std::int64_t alignment = 32;  // elements
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 void check(const NamedParameter& parameter, const NamedParameter& first) {
   const at::Tensor& t = parameter.tensor;
@@ -37,17 +34,21 @@ bool is_trained(const NamedParameter& parameter) {
 
 }  // namespace
 
-std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module) {
+std::vector<NamedParameter> distinct_parameters(const std::vector<const torch::nn::Module*>& modules) {
   std::vector<NamedParameter> found;
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : module.named_parameters(/*recurse=*/true)) {
-    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      found.push_back({item.key(), item.value()});
-      check(found.back(), found.front());
+  for (const torch::nn::Module* module : modules) {
+    bool has_parameters = false;
+    for (const auto& item : module->named_parameters(/*recurse=*/true)) {
+      has_parameters |= item.value().defined();
+      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+        found.push_back({item.key(), item.value()});
+        check(found.back(), found.front());
+      }
     }
-  }
-  if (found.empty()) {
-    throw RunError(fmt::format("module {} has no parameters to lay out", module.name()));
+    if (!has_parameters) {
+      throw RunError(fmt::format("module {} has no parameters to lay out", module->name()));
+    }
   }
   std::stable_partition(found.begin(), found.end(), is_trained);
   return found;
@@ -57,7 +58,15 @@ std::size_t trained_count(const std::vector<NamedParameter>& parameters) {
   return static_cast<std::size_t>(std::count_if(parameters.begin(), parameters.end(), is_trained));
 }
 
-FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {
+Shapes shapes_of(std::span<const NamedParameter> parameters) {
+  Shapes shapes;
+  for (const NamedParameter& p : parameters) {
+    shapes.push_back(p.tensor.sizes().vec());
+  }
+  return shapes;
+}
+
+FlatPlan plan_flat(const Shapes& shapes) {
   FlatPlan plan;
   for (const auto& shape : shapes) {
     plan.offsets.push_back(plan.elements);
@@ -66,8 +75,7 @@ FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes) {
   return plan;
 }
 
-std::vector<at::Tensor> views_of(const at::Tensor& flat,
-                                 const std::vector<std::vector<std::int64_t>>& shapes) {
+std::vector<at::Tensor> views_of(const at::Tensor& flat, const Shapes& shapes) {
   const FlatPlan plan = plan_flat(shapes);
   std::vector<at::Tensor> views;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -77,7 +85,7 @@ std::vector<at::Tensor> views_of(const at::Tensor& flat,
   return views;
 }
 
-Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype) {
+Flat make_flat(const Shapes& shapes, at::ScalarType dtype) {
   const FlatPlan plan = plan_flat(shapes);
   at::Tensor whole = at::empty({plan.elements}, at::TensorOptions().dtype(dtype));
   std::vector<at::Tensor> views = views_of(whole, shapes);

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,16 @@ struct NamedParameter {
   at::Tensor tensor;
 };
 
-/// The parameters of `module`, each tensor once (a tied one under its first name): those that require a gradient, then
+/// The parameters of `modules`, each tensor once (a tied one under its first name): those that require a gradient, then
 /// the frozen ones, each in order of registration. RunError when there is none, dtypes are mixed, or one is not a
 /// floating CPU tensor.
-std::vector<NamedParameter> distinct_parameters(const torch::nn::Module& module);
+std::vector<NamedParameter> distinct_parameters(const std::vector<const torch::nn::Module*>& modules);
 
 /// How many of them, the first, are trained.
 std::size_t trained_count(const std::vector<NamedParameter>& parameters);
+
+using Shapes = std::vector<std::vector<std::int64_t>>;
+Shapes shapes_of(std::span<const NamedParameter> parameters);
 
 /// Where each parameter starts in one flat storage: at multiples of 32 elements (64 bytes in bfloat16), so
 /// that flat storages of different dtypes have the same plan.
@@ -26,17 +30,16 @@ struct FlatPlan {
   std::vector<std::int64_t> offsets;  ///< in elements
   std::int64_t elements = 0;
 };
-FlatPlan plan_flat(const std::vector<std::vector<std::int64_t>>& shapes);
+FlatPlan plan_flat(const Shapes& shapes);
 
 /// Views of the given shapes into a flat tensor that plan_flat has planned.
-std::vector<at::Tensor> views_of(const at::Tensor& flat,
-                                 const std::vector<std::vector<std::int64_t>>& shapes);
+std::vector<at::Tensor> views_of(const at::Tensor& flat, const Shapes& shapes);
 
 /// One uninitialised flat tensor, and views of the given shapes into it.
 struct Flat {
   at::Tensor whole;
   std::vector<at::Tensor> views;
 };
-Flat make_flat(const std::vector<std::vector<std::int64_t>>& shapes, at::ScalarType dtype);
+Flat make_flat(const Shapes& shapes, at::ScalarType dtype);
 
 }  // namespace ndmesh::parallel

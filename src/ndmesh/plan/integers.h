@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace ndmesh::plan {
+#include "ndmesh/base/integers.h"
 
-/// a / b of numbers that are not negative, rounded up.
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return a / b + (a % b != 0 ? 1 : 0);
-}
+namespace ndmesh::plan {
 
 /// All of them, ascending.
 std::vector<std::int64_t> divisors(std::int64_t number);

@@ -1,7 +1,6 @@
 #include "ndmesh/plan/memory.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ndmesh/plan/memory/memory_states.h"
 #include "ndmesh/plan/memory/training_memory.h"
@@ -80,8 +79,8 @@ std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec&
     }
   }
   if (job.recompute.policy == Policy::budget) {
-    const double share = recomputed_shares(problem_of(job, model), candidate_of(job)).front();
-    std::fill_n(again.begin(), std::llround(share * static_cast<double>(model.layers)), true);
+    std::fill_n(again.begin(),
+                recomputed_blocks(problem_of(job, model), candidate_of(job)).front().recomputed, true);
   }
   return again;
 }

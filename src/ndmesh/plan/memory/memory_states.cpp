@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ndmesh/base/integers.h"
 #include "ndmesh/job/frozen.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/rules.h"
@@ -168,7 +169,7 @@ class StateBytes {
 
  private:
   void add(UnitBytes& bytes, const Part& part) const {
-    const std::int64_t whole = part.copies * mesh::round_up(part.elements, profile_.alignment);
+    const std::int64_t whole = part.copies * round_up(part.elements, profile_.alignment);
     const std::int64_t shard = shard_elements(part);
     const std::int64_t zero = sharing_.zero;
     bytes.gathered += whole * compute_;
@@ -201,7 +202,7 @@ class StateBytes {
   }
 
   std::int64_t shard_elements(const Part& part) const {
-    return mesh::round_up(shard_raw(part), profile_.alignment);
+    return round_up(shard_raw(part), profile_.alignment);
   }
 
   std::int64_t moments(const Part& part) const {
@@ -220,7 +221,7 @@ class StateBytes {
     return allocated(elements * (problem_.precision.bf16_states ? 2 : wide_));
   }
 
-  std::int64_t allocated(std::int64_t bytes) const { return mesh::round_up(bytes, profile_.allocation); }
+  std::int64_t allocated(std::int64_t bytes) const { return round_up(bytes, profile_.allocation); }
 
   /// `optimizer` moves what only the optimizer reads; `all` also what zero 3 gathers from and reduces into.
   void move_to_host(UnitBytes& bytes) const {

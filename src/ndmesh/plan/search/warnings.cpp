@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ndmesh/base/integers.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/model/config.h"
@@ -170,8 +171,7 @@ std::string input_rate(const Case& c) {
 
 std::string padding(const Case& c) {
   const std::int64_t vocab = c.problem().model.vocab;
-  const std::int64_t padded =
-      mesh::round_up(vocab, c.mesh().tp * c.problem().profile.memory.vocabulary_multiple);
+  const std::int64_t padded = round_up(vocab, c.mesh().tp * c.problem().profile.memory.vocabulary_multiple);
   const double share = static_cast<double>(padded - vocab) / static_cast<double>(vocab);
   return share < large_padding
              ? ""

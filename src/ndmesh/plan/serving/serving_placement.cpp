@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ndmesh/base/integers.h"
 #include "ndmesh/mesh/rules.h"
 
 namespace ndmesh::plan {
@@ -31,7 +32,7 @@ std::int64_t replicas_on(const cluster::Cluster& cluster, std::int64_t ranks) {
   if (ranks <= size) {
     return devices / size * (size / ranks) + devices % size / ranks;
   }
-  const std::int64_t whole = mesh::round_up(ranks, size);
+  const std::int64_t whole = round_up(ranks, size);
   return devices / whole;
 }
 

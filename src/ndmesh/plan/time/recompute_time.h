@@ -1,13 +1,21 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ndmesh/plan/problem.h"
 
 namespace ndmesh::plan {
 
-/// Under recompute.policy `budget`: the share of its blocks that each pipeline rank computes again, as the
-/// memory model finds it from the bytes that may be kept. By rank.
-std::vector<double> recomputed_shares(const Problem& problem, const Candidate& candidate);
+/// Blocks of one pipeline rank whose forward runs again, and all of them.
+struct RecomputedBlocks {
+  std::int64_t recomputed = 0;
+  std::int64_t of = 0;
+
+  double share() const { return of > 0 ? static_cast<double>(recomputed) / static_cast<double>(of) : 0; }
+};
+
+/// Under recompute.policy `budget`, by pipeline rank: as the memory model finds it from the bytes that may be kept.
+std::vector<RecomputedBlocks> recomputed_blocks(const Problem& problem, const Candidate& candidate);
 
 }  // namespace ndmesh::plan

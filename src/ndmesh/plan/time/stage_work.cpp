@@ -126,13 +126,14 @@ Work WorkTable::blocks(const layout::Range& layers) const {
   return sum;
 }
 
-Work WorkTable::work(const Stage& stage) const {
-  Work sum = blocks(stage.layers);
+/// `sum` of a stage's blocks, and its ends.
+template <typename Sum>
+Sum WorkTable::with_ends(Sum sum, const Stage& stage, const Sum& embedding, const Sum& behind) const {
   if (stage.first) {
-    sum += embedding_;
+    sum += embedding;
   }
   if (stage.last) {
-    sum += behind_;
+    sum += behind;
   }
   if (stage.first && stage.last) {
     sum.dense -= tied_;
@@ -140,21 +141,16 @@ Work WorkTable::work(const Stage& stage) const {
   return sum;
 }
 
+Work WorkTable::work(const Stage& stage) const {
+  return with_ends(blocks(stage.layers), stage, embedding_, behind_);
+}
+
 Totals WorkTable::totals(const Stage& stage) const {
   const Totals& upper = totals_before_[static_cast<std::size_t>(stage.layers.start + stage.layers.size)];
   const Totals& lower = totals_before_[static_cast<std::size_t>(stage.layers.start)];
-  Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad,
-             upper.weight_grad - lower.weight_grad, upper.dense - lower.dense};
-  if (stage.first) {
-    sum += embedding_totals_;
-  }
-  if (stage.last) {
-    sum += behind_totals_;
-  }
-  if (stage.first && stage.last) {
-    sum.dense -= tied_;
-  }
-  return sum;
+  const Totals sum{upper.forward - lower.forward, upper.input_grad - lower.input_grad,
+                   upper.weight_grad - lower.weight_grad, upper.dense - lower.dense};
+  return with_ends(sum, stage, embedding_totals_, behind_totals_);
 }
 
 WorkTables::WorkTables(const Problem& problem, const Rates& rates, const Collectives& collectives)

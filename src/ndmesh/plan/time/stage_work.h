@@ -40,6 +40,9 @@ class WorkTable {
   Work blocks(const layout::Range& layers) const;
 
  private:
+  template <typename Sum>
+  Sum with_ends(Sum sum, const Stage& stage, const Sum& embedding, const Sum& behind) const;
+
   std::vector<Work> before_;  // by layer: everything in front of it, the embedding left out
   std::vector<Totals> totals_before_;
   double tied_ = 0;  // elements that a stage with both ends would count twice

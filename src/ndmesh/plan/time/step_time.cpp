@@ -221,10 +221,10 @@ void TimeModel::State::add_recomputed(const Candidate& candidate, std::vector<Wo
   }
   const schedule::Shape shape = schedule_shape(problem_, candidate);
   const WorkTable& table = tables_.of(candidate);
-  const std::vector<double> shares = recomputed_shares(problem_, candidate);
+  const std::vector<RecomputedBlocks> by_rank = recomputed_blocks(problem_, candidate);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     Pass again = table.blocks(stage_layers(problem_, shape, static_cast<std::int64_t>(stage))).forward;
-    again *= shares[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))];
+    again *= by_rank[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))].share();
     stages[stage].input_grad += again;
   }
 }
