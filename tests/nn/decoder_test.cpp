@@ -49,21 +49,25 @@ at::Tensor some_ids(std::int64_t batch, std::int64_t length) {
   return (at::arange(batch * length, at::kLong) * 37 + 11).remainder(257).view({batch, length});
 }
 
+void expect_registered(const model::ModelSpec& spec) {
+  const Decoder decoder(spec, at::kFloat);
+  const auto registered = decoder.named_parameters();
+  const auto expected = spec.parameters();
+  ASSERT_EQ(registered.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(registered[i].key(), expected[i].name);
+    EXPECT_EQ(registered[i].value().sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
+    EXPECT_FALSE(has_memory(registered[i].value()));
+  }
+}
+
 TEST(Decoder, RegistersTheParametersOfItsSpecInOrder) {
   model::ModelSpec tied = tiny();
   tied.tied = true;
   model::ModelSpec full = tiny();
   full.qkv_bias = full.output_bias = full.mlp_bias = full.qk_norm = true;
   for (const model::ModelSpec& spec : {tiny(), tied, full}) {
-    const Decoder decoder(spec, at::kFloat);
-    const auto registered = decoder.named_parameters();
-    const auto expected = spec.parameters();
-    ASSERT_EQ(registered.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_EQ(registered[i].key(), expected[i].name);
-      EXPECT_EQ(registered[i].value().sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
-      EXPECT_FALSE(has_memory(registered[i].value()));
-    }
+    expect_registered(spec);
   }
 }
 
@@ -83,14 +87,7 @@ TEST(Decoder, RegistersTheParametersOfEveryFamilyInOrder) {
   ASSERT_GE(families().size(), 10U);
   for (const model::ModelSpec& spec : families()) {
     SCOPED_TRACE(spec.family);
-    const Decoder decoder(spec, at::kFloat);
-    const auto registered = decoder.named_parameters();
-    const auto expected = spec.parameters();
-    ASSERT_EQ(registered.size(), expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_EQ(registered[i].key(), expected[i].name);
-      EXPECT_EQ(registered[i].value().sizes(), at::IntArrayRef(expected[i].shape)) << expected[i].name;
-    }
+    expect_registered(spec);
   }
 }
 

@@ -7,7 +7,7 @@ namespace ndmesh {
 namespace {
 
 thread_local MemoryCategory current = MemoryCategory::workspace;
-thread_local bool on_host = false;
+thread_local bool host = false;
 
 }  // namespace
 
@@ -28,13 +28,13 @@ MemoryScope::~MemoryScope() {
 }
 
 bool allocates_on_host() {
-  return on_host;
+  return host;
 }
 
-HostMemoryScope::HostMemoryScope() : before_(std::exchange(on_host, true)) {}
+HostMemoryScope::HostMemoryScope(bool on_host) : before_(std::exchange(host, host || on_host)) {}
 
 HostMemoryScope::~HostMemoryScope() {
-  on_host = before_;
+  host = before_;
 }
 
 }  // namespace ndmesh

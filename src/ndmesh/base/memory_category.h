@@ -59,7 +59,8 @@ bool allocates_on_host();
 /// the device on purpose. Scopes nest.
 class HostMemoryScope {
  public:
-  HostMemoryScope();
+  /// `on_host` false changes nothing.
+  explicit HostMemoryScope(bool on_host = true);
   ~HostMemoryScope();
   HostMemoryScope(const HostMemoryScope&) = delete;
   HostMemoryScope& operator=(const HostMemoryScope&) = delete;

@@ -9,6 +9,7 @@
 #include "ndmesh/nn/ports.h"
 #include "ndmesh/parallel/parameters.h"
 #include "ndmesh/parallel/sharded_module.h"
+#include "ndmesh/parallel/unit.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -27,18 +28,12 @@ struct Attachment {
   }
 };
 
-nn::Unit& as_unit(torch::nn::Module& module) {
-  auto* unit = dynamic_cast<nn::Unit*>(&module);
-  if (unit == nullptr) {
-    throw RunError(
-        fmt::format("fully_shard: module {} is no nn::Unit: derive it from ndmesh::nn::Unit too and let "
-                    "its forward be one pass",
-                    module.name()));
-  }
-  if (unit->attachment != nullptr) {
+nn::Unit& as_free_unit(torch::nn::Module& module) {
+  nn::Unit& unit = as_unit(module, "fully_shard");
+  if (unit.attachment != nullptr) {
     throw RunError(fmt::format("fully_shard: module {} is laid out already", module.name()));
   }
-  return *unit;
+  return unit;
 }
 
 using Attachments = std::vector<std::shared_ptr<Attachment>>;
@@ -81,7 +76,7 @@ std::vector<NamedParameter> claim(const Attachments& below, torch::nn::Module& m
       }
     }
   }
-  std::vector<NamedParameter> left = distinct_parameters(module);
+  std::vector<NamedParameter> left = distinct_parameters({&module});
   std::erase_if(left,
                 [&](const NamedParameter& p) { return claimed.contains(p.tensor.unsafeGetTensorImpl()); });
   return left;
@@ -114,7 +109,7 @@ void attach_ports(const std::shared_ptr<Attachment>& attachment, nn::Unit& first
 
 std::shared_ptr<DataParallel> fully_shard(torch::nn::Module& module, comm::Communicator& communicator,
                                           const ShardOptions& options) {
-  nn::Unit& ports = as_unit(module);
+  nn::Unit& ports = as_free_unit(module);
   const Attachments below = attachments_below(module);
   check_zero(below, options.zero);
   std::vector<UnitPointer> units;
@@ -144,25 +139,16 @@ void fully_shard_together(const std::vector<torch::nn::Module*>& modules, comm::
   }
   check_zero({}, options.zero);
   std::vector<nn::Unit*> ports;
-  std::vector<NamedParameter> parameters;
-  std::unordered_set<const c10::TensorImpl*> seen;
   for (torch::nn::Module* module : modules) {
-    ports.push_back(&as_unit(*module));
+    ports.push_back(&as_free_unit(*module));
     if (!attachments_below(*module).empty()) {
       throw RunError(fmt::format("fully_shard_together: module {} has units below; allowed: modules without",
                                  module->name()));
     }
-    for (NamedParameter& p : distinct_parameters(*module)) {
-      if (seen.insert(p.tensor.unsafeGetTensorImpl()).second) {
-        parameters.push_back(std::move(p));
-      }
-    }
   }
-  std::stable_partition(parameters.begin(), parameters.end(),
-                        [](const NamedParameter& p) { return p.tensor.requires_grad(); });
   auto attachment = std::make_shared<Attachment>();
-  attachment->unit = std::make_shared<ShardedUnit>(std::move(parameters), communicator, options.zero,
-                                                   options.values_on_host);
+  attachment->unit = std::make_shared<ShardedUnit>(distinct_parameters({modules.begin(), modules.end()}),
+                                                   communicator, options.zero, options.values_on_host);
   attach_ports(attachment, *ports.front(), *ports.back());
   for (nn::Unit* unit : ports) {
     unit->attachment = attachment;

@@ -10,6 +10,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/ports.h"
+#include "ndmesh/parallel/unit.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -58,17 +59,6 @@ at::Tensor run_again_in_backward(const torch::nn::Module& module, const at::Tens
                return {backward_again(saved[0], needs(0), body, grads[0]), {}};
              });
   return outputs[0];
-}
-
-nn::Unit& as_unit(torch::nn::Module& module, std::string_view asked) {
-  auto* unit = dynamic_cast<nn::Unit*>(&module);
-  if (unit == nullptr) {
-    throw RunError(fmt::format(
-        "{}: module {} is no nn::Unit: derive it from ndmesh::nn::Unit too and let its forward be one "
-        "pass",
-        asked, module.name()));
-  }
-  return *unit;
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <optional>
-
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/host_memory.h"
 #include "ndmesh/nn/kernels.h"
@@ -76,20 +74,10 @@ class Replicated final : public DataParallel {
   bool last_ = false;
 };
 
-using Shapes = std::vector<std::vector<std::int64_t>>;
-
-Shapes shapes_of(const std::vector<NamedParameter>& parameters) {
-  Shapes shapes;
-  for (const NamedParameter& p : parameters) {
-    shapes.push_back(p.tensor.sizes().vec());
-  }
-  return shapes;
-}
-
 Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicator, mesh::AxisSet axes,
                        const ReplicateOptions& options)
     : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
-      parameters_(distinct_parameters(module)),
+      parameters_(distinct_parameters({&module})),
       trained_(trained_count(parameters_)),
       values_on_host_(options.values_on_host) {
   const at::NoGradGuard no_grad;
@@ -144,10 +132,7 @@ void Replicated::give_memory() {
 /// Values that only the optimizer reads, beside the bfloat16 ones that compute reads.
 void Replicated::make_master_weights() {
   const MemoryScope scope(MemoryCategory::master_weights);
-  std::optional<HostMemoryScope> host;
-  if (values_on_host_) {
-    host.emplace();
-  }
+  const HostMemoryScope host(values_on_host_);
   Shapes shapes = shapes_of(parameters_);
   shapes.resize(trained_);
   master_ = make_flat(shapes, nn::wide_dtype(compute_.whole.scalar_type()));

@@ -64,7 +64,7 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
     }
   }
   std::unordered_map<ShardedUnit*, std::vector<std::string>> names;
-  for (const NamedParameter& p : distinct_parameters(module)) {
+  for (const NamedParameter& p : distinct_parameters({&module})) {
     const Place place = places.at(p.tensor.unsafeGetTensorImpl());
     layout::TensorLayout layout(p.tensor.sizes().vec(), {layout::Placement::shard(mesh::shard_axes, 0)},
                                 mesh);

@@ -3,14 +3,12 @@
 #include <ATen/Functions.h>
 #include <ATen/SequenceNumber.h>
 #include <fmt/format.h>
-
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
-#include <algorithm>
-#include <span>
 
+#include <algorithm>
 #include <exception>
-#include <optional>
+#include <span>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
@@ -49,17 +47,29 @@ class GatherNode final : public nn::ParameterNode {
   std::function<void(variable_list)> receive_;
 };
 
-using Shapes = std::vector<std::vector<std::int64_t>>;
-
-Shapes full_shapes(std::span<const NamedParameter> parameters) {
-  Shapes shapes;
+void check_dims(std::span<const NamedParameter> parameters) {
   for (const NamedParameter& p : parameters) {
     if (p.tensor.dim() == 0) {
       throw RunError(fmt::format("parameter {} is a scalar: only tensors with a dim can be sharded", p.name));
     }
-    shapes.push_back(p.tensor.sizes().vec());
   }
-  return shapes;
+}
+
+/// Makes `parameter` an output of `node`.
+void set_source(const at::Tensor& parameter, const c10::intrusive_ptr<torch::autograd::Node>& node) {
+  const auto output = node->add_input_metadata(parameter);
+  torch::autograd::impl::set_gradient_edge(parameter, {node, output});
+}
+
+/// `x`, with a node that calls `action` when backward passes it.
+at::Tensor when_backward_passes(const at::Tensor& x, const char* name, std::function<void()> action) {
+  std::vector<at::Tensor> outputs = {x.detach()};
+  nn::attach(name, {x}, outputs, {},
+             [action = std::move(action)](const auto&, const auto& gradients, const auto&) {
+               action();
+               return gradients;
+             });
+  return outputs[0];
 }
 
 Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
@@ -82,8 +92,9 @@ ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communica
       zero_(zero),
       values_on_host_(values_on_host && zero < 3 &&
                       parameters_.front().tensor.scalar_type() == at::kBFloat16) {
+  check_dims(parameters_);
   const at::NoGradGuard no_grad;
-  const FlatPlan plan = plan_flat(full_shapes(parameters_));
+  const FlatPlan plan = plan_flat(shapes_of(parameters_));
   full_ = nn::unmaterialised({plan.elements}, parameters_.front().tensor.scalar_type()).detach();
   if (zero_ < 3) {
     const MemoryScope scope(MemoryCategory::parameters);
@@ -107,7 +118,7 @@ void ShardedUnit::make_values() {
   const at::ScalarType compute = full_.scalar_type();
   const at::ScalarType wide = nn::wide_dtype(compute);
   if (zero_ < 3) {
-    values_ = owned_rows(views_of(full_, full_shapes(parameters_)));
+    values_ = owned_rows(views_of(full_, shapes_of(parameters_)));
   }
   if (zero_ == 3) {
     const MemoryScope scope(MemoryCategory::parameters);
@@ -115,17 +126,14 @@ void ShardedUnit::make_values() {
     own_values(trained_, parameters_.size(), compute);
   } else if (wide != compute) {
     const MemoryScope scope(MemoryCategory::master_weights);
-    std::optional<HostMemoryScope> host;
-    if (values_on_host_) {
-      host.emplace();
-    }
+    const HostMemoryScope host(values_on_host_);
     own_values(0, trained_, wide);
   }
 }
 
 void ShardedUnit::own_values(std::size_t first, std::size_t end, at::ScalarType dtype) {
   const auto some = std::span(parameters_).subspan(first, end - first);
-  const Flat flat = make_flat(owned_shapes(full_shapes(some), shard_), dtype);
+  const Flat flat = make_flat(owned_shapes(shapes_of(some), shard_), dtype);
   values_.resize(parameters_.size());
   std::copy(flat.views.begin(), flat.views.end(), values_.begin() + static_cast<std::ptrdiff_t>(first));
 }
@@ -133,7 +141,7 @@ void ShardedUnit::own_values(std::size_t first, std::size_t end, at::ScalarType 
 void ShardedUnit::make_gradients() {
   const MemoryScope scope(MemoryCategory::gradients);
   const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
-  const Shapes full = full_shapes(std::span(parameters_).first(trained_));
+  const Shapes full = shapes_of(std::span(parameters_).first(trained_));
   if (zero_ == 1) {
     whole_gradients_ = make_flat(full, wide);
     whole_gradients_.whole.zero_();
@@ -261,8 +269,7 @@ void ShardedUnit::connect_all() {
     }
   });
   for (std::size_t i = 0; i < trained_; ++i) {
-    const auto output = node->add_input_metadata(parameters_[i].tensor);
-    torch::autograd::impl::set_gradient_edge(parameters_[i].tensor, {node, output});
+    set_source(parameters_[i].tensor, node);
   }
 }
 
@@ -275,8 +282,7 @@ void ShardedUnit::connect_each() {
                                                     alive->take_in(i, gradients[0]);
                                                   }
                                                 });
-    const auto output = node->add_input_metadata(parameters_[i].tensor);
-    torch::autograd::impl::set_gradient_edge(parameters_[i].tensor, {node, output});
+    set_source(parameters_[i].tensor, node);
   }
 }
 
@@ -293,29 +299,21 @@ void ShardedUnit::take_in(std::size_t parameter, const at::Tensor& gradient) {
 
 at::Tensor ShardedUnit::announce_backward(const at::Tensor& y) {
   ++uses_;
-  std::vector<at::Tensor> outputs = {y.detach()};
-  nn::attach("regather", {y}, outputs, {},
-             [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
-               if (const auto alive = unit.lock()) {
-                 --alive->uses_;
-                 alive->arrived_ = 0;
-                 alive->events_.before_backward(*alive);
-               }
-               return gradients;
-             });
-  return outputs[0];
+  return when_backward_passes(y, "regather", [unit = weak_from_this()] {
+    if (const auto alive = unit.lock()) {
+      --alive->uses_;
+      alive->arrived_ = 0;
+      alive->events_.before_backward(*alive);
+    }
+  });
 }
 
 at::Tensor ShardedUnit::announce_end_of_backward(const at::Tensor& x) {
-  std::vector<at::Tensor> outputs = {x.detach()};
-  nn::attach("backward done", {x}, outputs, {},
-             [unit = weak_from_this()](const auto&, const std::vector<at::Tensor>& gradients, const auto&) {
-               if (const auto alive = unit.lock()) {
-                 alive->events_.after_backward(*alive);
-               }
-               return gradients;
-             });
-  return outputs[0];
+  return when_backward_passes(x, "backward done", [unit = weak_from_this()] {
+    if (const auto alive = unit.lock()) {
+      alive->events_.after_backward(*alive);
+    }
+  });
 }
 
 void ShardedUnit::disconnect() {

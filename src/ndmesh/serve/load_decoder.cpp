@@ -52,7 +52,7 @@ std::shared_ptr<nn::Decoder> load_decoder(const std::filesystem::path& folder, D
     log_warning(warning);
   }
   auto decoder = std::make_shared<nn::Decoder>(spec, train::scalar_type(dtype));
-  const std::vector<parallel::NamedParameter> parameters = parallel::distinct_parameters(*decoder);
+  const std::vector<parallel::NamedParameter> parameters = parallel::distinct_parameters({decoder.get()});
   take_flat_storage(parameters);
   for (const parallel::NamedParameter& parameter : parameters) {
     weights.read(parameter.name, whole(parameter.tensor.sizes()), parameter.tensor);

@@ -8,9 +8,8 @@ AdamW::AdamW(const job::OptimizerSection& settings, const std::vector<parallel::
              const StateOptions& options)
     : settings_(settings), state_(trainables, 2, options) {}
 
-void AdamW::step(double lr, double gradient_factor) {
-  steps_ += 1;
-  const at::Tensor step = at::full({}, static_cast<double>(steps_), at::kFloat);
+void AdamW::update(double lr, double gradient_factor) {
+  const at::Tensor step = at::full({}, static_cast<double>(steps()), at::kFloat);
   state_.for_each_piece(OptimizerState::Changes::value, [&](const StatePiece& piece) {
     if (gradient_factor != 1.0) {  // not the fused kernel's own grad_scale, which is float32 even in float64
       piece.gradient.mul_(gradient_factor);

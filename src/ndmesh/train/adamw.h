@@ -16,13 +16,11 @@ class AdamW final : public Optimizer {
   AdamW(const job::OptimizerSection& settings, const std::vector<parallel::Trainable>& trainables,
         const StateOptions& options = {});
 
-  void step(double lr, double gradient_factor) override;
-  std::int64_t steps() const override { return steps_; }
-
  private:
+  void update(double lr, double gradient_factor) override;
+
   job::OptimizerSection settings_;
   OptimizerState state_;
-  std::int64_t steps_ = 0;
 };
 
 }  // namespace ndmesh::train

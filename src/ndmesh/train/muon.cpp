@@ -43,7 +43,7 @@ Muon::Muon(const job::OptimizerSection& settings, const std::vector<Trainable>& 
       exchange_(chosen(trainables, options, true), communicator),
       rest_(settings, chosen(trainables, options, false), options.states) {}
 
-void Muon::step(double lr, double gradient_factor) {
+void Muon::update(double lr, double gradient_factor) {
   find_directions(gradient_factor);
   orthogonalise_directions();
   move(lr);

@@ -33,10 +33,8 @@ class Muon final : public Optimizer {
   Muon(const job::OptimizerSection& settings, const std::vector<parallel::Trainable>& trainables,
        const MuonOptions& options, comm::Communicator& communicator);
 
-  void step(double lr, double gradient_factor) override;
-  std::int64_t steps() const override { return rest_.steps(); }
-
  private:
+  void update(double lr, double gradient_factor) override;
   void find_directions(double gradient_factor);
   void orthogonalise_directions();
   void move(double lr);

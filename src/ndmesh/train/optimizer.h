@@ -19,10 +19,19 @@ class Optimizer {
 
   /// One update with learning rate `lr` by the gradients times `gradient_factor` (clipping). Uses the gradients up: they
   /// hold nothing of meaning afterwards. Collective: all ranks call it.
-  virtual void step(double lr, double gradient_factor) = 0;
+  void step(double lr, double gradient_factor) {
+    ++steps_;
+    update(lr, gradient_factor);
+  }
 
-  /// Updates done so far.
-  virtual std::int64_t steps() const = 0;
+  /// Updates begun so far.
+  std::int64_t steps() const { return steps_; }
+
+ private:
+  /// The rule; steps() counts the update that it makes.
+  virtual void update(double lr, double gradient_factor) = 0;
+
+  std::int64_t steps_ = 0;
 };
 
 /// The optimizer that `job` names, over `trainables` of `model`, whose tensors must stay the same. `communicator` must

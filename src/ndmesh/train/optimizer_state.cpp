@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/host_memory.h"
@@ -21,19 +20,6 @@ at::Tensor brought_to_host(const at::Tensor& tensor) {
   return copy;
 }
 
-/// Host memory for as long as it lives, if `on_host`.
-class PlaceScope {
- public:
-  explicit PlaceScope(bool on_host) {
-    if (on_host) {
-      host_.emplace();
-    }
-  }
-
- private:
-  std::optional<HostMemoryScope> host_;
-};
-
 }  // namespace
 
 OptimizerState::OptimizerState(const std::vector<parallel::Trainable>& trainables, std::size_t moments,
@@ -41,7 +27,7 @@ OptimizerState::OptimizerState(const std::vector<parallel::Trainable>& trainable
     : options_(options) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::optimizer);
-  const PlaceScope place(options.on_host);
+  const HostMemoryScope place(options.on_host);
   for (const parallel::Trainable& trainable : trainables) {
     if (trainable.value.numel() == 0) {
       continue;  // this rank owns no row of it
@@ -64,7 +50,7 @@ void OptimizerState::for_each_piece(Changes changes, const std::function<void(co
   const MemoryScope scope(MemoryCategory::workspace);
   for (const Parameter& parameter : parameters_) {
     const bool on_host = is_on_host(parameter);
-    const PlaceScope place(on_host);
+    const HostMemoryScope place(on_host);
     const std::int64_t elements = parameter.trainable.value.numel();
     const bool lies_ready = !on_host && !options_.bfloat16;
     const std::int64_t at_a_time = lies_ready ? elements : piece_elements;

@@ -8,8 +8,7 @@ Sgd::Sgd(const job::OptimizerSection& settings, const std::vector<parallel::Trai
          const StateOptions& options)
     : settings_(settings), state_(trainables, settings.momentum > 0 ? 1 : 0, options) {}
 
-void Sgd::step(double lr, double gradient_factor) {
-  steps_ += 1;
+void Sgd::update(double lr, double gradient_factor) {
   state_.for_each_piece(OptimizerState::Changes::value, [&](const StatePiece& piece) {
     const at::Tensor& gradient = piece.gradient.mul_(gradient_factor);
     if (piece.parameter.decayed) {
