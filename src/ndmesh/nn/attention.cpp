@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/functional.h"

@@ -1,6 +1,7 @@
 #include "ndmesh/nn/host_memory.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <utility>

@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/core/grad_mode.h>
 
 #include <array>
 #include <cmath>

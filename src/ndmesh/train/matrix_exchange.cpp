@@ -1,6 +1,7 @@
 #include "ndmesh/train/matrix_exchange.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

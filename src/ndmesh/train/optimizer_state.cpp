@@ -1,6 +1,7 @@
 #include "ndmesh/train/optimizer_state.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
