@@ -48,8 +48,11 @@ if(NDMESH_RUNTIME)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/NdmeshLibtorch.cmake DESTINATION ${ndmesh_package_folder})
 endif()
 
-# The program finds libtorch where the build found it.
-set_target_properties(ndmesh PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+# The program finds libtorch where the build found it: named here, as INSTALL_RPATH_USE_LINK_PATH leaves out folders of the source
+# tree, and .venv is one.
+if(NDMESH_RUNTIME)
+  set_target_properties(ndmesh PROPERTIES INSTALL_RPATH ${NDMESH_TORCH}/lib)
+endif()
 install(TARGETS ndmesh DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/ndmeshConfig.cmake.in ${PROJECT_BINARY_DIR}/ndmeshConfig.cmake
