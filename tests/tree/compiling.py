@@ -52,11 +52,11 @@ def compile_alone(header, flags):
 
 
 def write_lint_commands():
-    """A compilation database for clang-tidy, in a folder that it returns. Warnings that only g++ knows are no finding."""
+    """A compilation database for clang-tidy: its folder, and {source: arguments}. Warnings that only g++ knows are no finding."""
     folder = BUILD / "lint"
     folder.mkdir(exist_ok=True)
-    entries = [{"file": file, "directory": str(BUILD),
-                "arguments": ["clang++", *options, "-Wno-unknown-warning-option", "-c", file]}
-               for file, options in commands().items()]
+    arguments = {file: ["clang++-14", *options, "-Wno-unknown-warning-option", "-c", file]
+                 for file, options in commands().items()}
+    entries = [{"file": file, "directory": str(BUILD), "arguments": words} for file, words in arguments.items()]
     (folder / "compile_commands.json").write_text(json.dumps(entries))
-    return folder
+    return folder, arguments

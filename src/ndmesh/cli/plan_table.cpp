@@ -85,7 +85,7 @@ std::string outer_levels(const Plan& plan, const std::string& inner) {
   }
   std::vector<std::string> parts;
   for (const auto& [level, axes] : groups) {
-    parts.push_back(axes + ": " + level);
+    parts.push_back(fmt::format("{}: {}", axes, level));
   }
   return parts.empty() ? "-" : join(parts);
 }

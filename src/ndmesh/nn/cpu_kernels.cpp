@@ -55,7 +55,7 @@ static void loop(const NormForward<T>& k, Rows rows) {
       k.mean[row] = mean;
     }
     T* normed = k.normed + row * k.size;
-    if (k.bias != nullptr) {
+    if (k.bias != nullptr) {  // NOLINT(bugprone-branch-clone): the check does not look into OpenMP loops
 #pragma omp simd
       for (std::int64_t i = 0; i < k.size; ++i) {
         store(normed[i], (load(x[i]) - mean) * rstd * (load(k.weight[i]) + offset) + load(k.bias[i]));
@@ -103,7 +103,9 @@ template <typename T>
 static void write_dx(const NormBackward<T>& k, std::int64_t row, Wide<T> mean, Wide<T> rstd) {
   const T* x = k.x + row * k.size;
   const T* dnormed = k.dnormed + row * k.size;
-  const auto [along, level] = taken_out(k, x, dnormed, mean, rstd);
+  const TakenOut<Wide<T>> out = taken_out(k, x, dnormed, mean, rstd);
+  const Wide<T> along = out.along;
+  const Wide<T> level = out.level;
   const T* weight = k.weight;
   const Wide<T> offset = k.offset;
   T* dx = k.dx + row * k.size;
@@ -181,7 +183,7 @@ static void gated_rows(const GatedForward<T>& k, Rows rows) {
     const T* gate = k.gate + row * k.stride;
     const T* up = k.up != nullptr ? k.up + row * k.stride : nullptr;
     T* out = k.out + row * k.width;
-    if (up != nullptr) {
+    if (up != nullptr) {  // NOLINT(bugprone-branch-clone): the check does not look into OpenMP loops
 #pragma omp simd
       for (std::int64_t i = 0; i < k.width; ++i) {
         const Wide<T> x = load(gate[i]);
@@ -205,7 +207,7 @@ static void gated_rows(const GatedBackward<T>& k, Rows rows) {
     const T* douts = k.dout + row * k.width;
     T* dgate = k.dgate + row * k.stride;
     T* dup = k.dup != nullptr ? k.dup + row * k.stride : nullptr;
-    if (up != nullptr) {
+    if (up != nullptr) {  // NOLINT(bugprone-branch-clone): the check does not look into OpenMP loops
 #pragma omp simd
       for (std::int64_t i = 0; i < k.width; ++i) {
         const Wide<T> x = load(gate[i]);

@@ -9,7 +9,7 @@ namespace ndmesh::train {
 BatchReader::BatchReader(const TokenFiles& files, SampleOrder order, const job::BatchSection& batch,
                          std::int64_t batch_ranks, std::int64_t batch_rank)
     : files_(files),
-      order_(std::move(order)),
+      order_(order),
       batch_(batch),
       samples_(batch.global / batch_ranks),
       batch_rank_(batch_rank) {}

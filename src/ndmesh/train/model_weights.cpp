@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t most_index_bytes = 64 * 1024 * 1024;
+constexpr std::int64_t most_index_bytes = std::int64_t{64} << 20;
 constexpr std::string_view head_name = "lm_head.weight";
 
 std::vector<std::string> safetensors_in(const fs::path& folder) {
@@ -277,9 +277,9 @@ std::string ModelWeights::stored_name(const std::string& parameter) const {
   return parameter.starts_with(left_out_) ? parameter.substr(left_out_.size()) : parameter;
 }
 
-void ModelWeights::read(const std::string& parameter, const layout::Box& box, at::Tensor out) const {
+void ModelWeights::read(const std::string& parameter, const layout::Box& box, const at::Tensor& out) const {
   const std::string name = stored_name(parameter);
-  where_.at(name)->read(name, box, std::move(out));
+  where_.at(name)->read(name, box, out);
 }
 
 }  // namespace ndmesh::train

@@ -46,7 +46,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const std::string& name) const
   return impl_->mapped.bytes().subspan(impl_->header.data_start + stored.begin, stored.end - stored.begin);
 }
 
-void SafetensorsFile::read(const std::string& name, const layout::Box& box, at::Tensor out) const {
+void SafetensorsFile::read(const std::string& name, const layout::Box& box, const at::Tensor& out) const {
   const StoredTensor& stored = tensor(name);
   if (!is_floating(stored.dtype)) {
     throw RequestError(fmt::format("{}: tensor {} has dtype {}; weights are F64, F32, BF16 or F16",

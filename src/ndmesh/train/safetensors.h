@@ -33,7 +33,7 @@ class SafetensorsFile {
 
   /// Copies `box` of a tensor into `out` (dense, of the box's element count), converted to out's floating
   /// dtype.
-  void read(const std::string& name, const layout::Box& box, at::Tensor out) const;
+  void read(const std::string& name, const layout::Box& box, const at::Tensor& out) const;
 
  private:
   struct Impl;
@@ -50,7 +50,7 @@ class ModelWeights {
  public:
   ModelWeights(const std::filesystem::path& folder, const model::ModelSpec& model);
   ~ModelWeights();
-  void read(const std::string& parameter, const layout::Box& box, at::Tensor out) const;
+  void read(const std::string& parameter, const layout::Box& box, const at::Tensor& out) const;
   /// Things a user should know: ignored files, a head equal to the embedding.
   const std::vector<std::string>& warnings() const { return warnings_; }
   /// How the parameters are stored (the widest dtype when mixed), whatever config.json says.
