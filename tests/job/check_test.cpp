@@ -67,7 +67,6 @@ TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
   for (const auto& [override, what] : std::vector<std::pair<std::string, std::string>>{
            {"mesh.dp_shard_size=auto",
             "mesh.dp_shard_size auto is not built yet for running; allowed: a number"},
-           {"shard.offload=all", "shard.offload all is not built yet for running; allowed: none, optimizer"},
            {"pipeline.chunks=2", "pipeline.chunks 2 is not"},
            {"precision.fp8_products=true", "precision.fp8_products true is not"},
            {"adapter.rank=8", "adapter.rank 8 is not"}}) {
@@ -76,6 +75,18 @@ TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
         {override});
     EXPECT_THAT(refusals(job), ElementsAre(HasSubstr(what))) << override;
   }
+}
+
+TEST(Check, OffloadingParametersNeedsZeroThreeAndAnElementWiseRule) {
+  Job job = trainable();
+  job.shard.offload = Offload::all;
+  EXPECT_TRUE(refusals(job).empty());
+  job.shard.zero = 2;
+  job.optimizer.name = OptimizerName::muon;
+  EXPECT_THAT(
+      refusals(job),
+      ElementsAre(HasSubstr("shard.offload all with shard.zero 2: below zero 3 parameters never leave"),
+                  HasSubstr("shard.offload all with optimizer.name muon")));
 }
 
 TEST(Check, Bfloat16MomentsNeedADecayThatRoundingLeaves) {

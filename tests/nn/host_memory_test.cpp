@@ -1,6 +1,7 @@
 #include "ndmesh/nn/host_memory.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -21,6 +22,17 @@ TEST(HostMemory, CopiesConvertAndCountTheFewerBytes) {
   EXPECT_EQ(traffic.to_host, 40);
   EXPECT_EQ(traffic.to_device, 20);
   EXPECT_EQ(take_host_traffic().to_host, 0);
+}
+
+TEST(HostMemory, SumsAreMadeOnTheHostByPieces) {
+  const at::Tensor device = at::arange((std::int64_t{1} << 21) + 3, at::kFloat);
+  const at::Tensor host = brought_to_host(device);
+  take_host_traffic();
+  add_to_host(host, device);
+  EXPECT_TRUE(at::equal(host, device * 2));
+  EXPECT_EQ(take_host_traffic().to_host, 4 * device.numel());
+  EXPECT_TRUE(at::equal(brought_to_device(host), host));
+  EXPECT_EQ(take_host_traffic().to_device, 4 * host.numel());
 }
 
 TEST(HostMemory, TrafficIsThatOfTheThread) {

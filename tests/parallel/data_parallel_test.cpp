@@ -107,6 +107,7 @@ const ShardOptions none{.reshard_after_forward = true, .prefetch = 0};
 const ShardOptions limited{.prefetch = 2, .gathered_limit = 1500};  // the root and two layers of three
 const ShardOptions zero_1{.zero = 1};
 const ShardOptions zero_2{.zero = 2};
+const ShardOptions on_host{.offload = job::Offload::all};
 
 INSTANTIATE_TEST_SUITE_P(
     , EveryLayout,
@@ -136,7 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"dp_shard_2_prefetch_2", {.dp_shard = 2}, far},
         Layout{"dp_shard_3_no_prefetch", {.dp_shard = 3}, none},
         Layout{"hybrid_2_2", {.dp_shard = 2, .dp_replicate = 2}, {}},
-        Layout{"hybrid_kept", {.dp_shard = 2, .dp_replicate = 2}, keep}),
+        Layout{"hybrid_kept", {.dp_shard = 2, .dp_replicate = 2}, keep},
+        Layout{"dp_shard_3_on_host", {.dp_shard = 3}, on_host},
+        Layout{"hybrid_on_host", {.dp_shard = 2, .dp_replicate = 2}, on_host},
+        Layout{"hybrid_on_host_recomputed",
+               {.dp_shard = 2, .dp_replicate = 2},
+               on_host,
+               Units::layers,
+               Again::used_twice_too}),
     [](const auto& one) { return one.param.name; });
 
 TEST(FullyShard, SettingsChangeNoBit) {
@@ -147,7 +155,7 @@ TEST(FullyShard, SettingsChangeNoBit) {
       EXPECT_TRUE(at::equal(reference[i].second, other[i].second)) << reference[i].first;
     }
   };
-  for (const ShardOptions& options : {keep, far, limited, zero_2}) {
+  for (const ShardOptions& options : {keep, far, limited, zero_2, on_host}) {
     expect_same({"", {.dp_shard = 2}, options});
   }
   expect_same({"", {.dp_shard = 2}, none, Units::first_two_together});
@@ -191,6 +199,12 @@ TEST(FullyShard, RefusesWhatDoesNotFitTogether) {
                 testing::HasSubstr("zero is 3 at the root but 1"));
     EXPECT_THAT(message([&] { fully_shard(network, communicator, {.zero = 4}); }),
                 testing::HasSubstr("allowed: 1 to 3"));
+    EXPECT_THAT(
+        message([&] { fully_shard(network, communicator, {.zero = 2, .offload = job::Offload::all}); }),
+        testing::HasSubstr("offload is all with zero 2"));
+    EXPECT_THAT(
+        message([&] { fully_shard(network, communicator, {.zero = 1, .offload = job::Offload::optimizer}); }),
+        testing::HasSubstr("offload is optimizer at the root but none"));
     EXPECT_THAT(message([&] { fully_shard_together({}, communicator); }), testing::HasSubstr("no module"));
     EXPECT_THAT(message([&] { fully_shard_together({&network}, communicator); }),
                 testing::HasSubstr("has units below"));
@@ -416,76 +430,6 @@ TEST(Frozen, StayInTheDtypeOfCompute) {
       }
     });
   }
-}
-
-// -------------------------------------------------------------------------------------------- refusals
-
-std::string refusal(const std::function<void(comm::Communicator&)>& action) {
-  std::string message;
-  comm::run_ranks(mesh::Mesh(mesh::MeshSizes{}), {}, [&](comm::Communicator& communicator) {
-    try {
-      action(communicator);
-    } catch (const RunError& error) {
-      message = error.what();
-    }
-  });
-  return message;
-}
-
-TEST(Refusals, OptimizerBuiltBeforeTheRootIsSharded) {
-  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
-                Network network(at::kDouble);
-                const auto early = fully_shard(*network.first, communicator);
-                early->trainables();
-                fully_shard(network, communicator);
-              }),
-              testing::HasSubstr("shard the root first, then build the optimizer"));
-}
-
-TEST(Refusals, HandleOfAnInnerUnitAfterTheRoot) {
-  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
-                Network network(at::kDouble);
-                const auto inner = fully_shard(*network.first, communicator);
-                const auto root = fully_shard(network, communicator);
-                inner->trainables();
-              }),
-              testing::HasSubstr("use the handle of the root"));
-}
-
-TEST(Refusals, ShardingTwice) {
-  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
-                Network network(at::kDouble);
-                fully_shard(network, communicator);
-                fully_shard(network, communicator);
-              }),
-              testing::HasSubstr("laid out already"));
-}
-
-TEST(Refusals, ModuleWithoutPorts) {
-  struct Plain : torch::nn::Module {
-    Plain() { register_parameter("weight", at::ones({2})); }
-  };
-  EXPECT_THAT(refusal([](comm::Communicator& communicator) {
-                Plain plain;
-                fully_shard(plain, communicator);
-              }),
-              testing::HasSubstr("derive it from ndmesh::nn::Unit"));
-}
-
-TEST(Refusals, MixedAndScalarParameters) {
-  const auto shard_changed = [](const std::function<void(Network&)>& change) {
-    return refusal([&](comm::Communicator& communicator) {
-      Network network(at::kDouble);
-      change(network);
-      fully_shard(network, communicator);
-    });
-  };
-  EXPECT_THAT(shard_changed([](Network& n) { n.register_parameter("odd", at::ones({2}, at::kFloat)); }),
-              testing::HasSubstr("one dtype"));
-  EXPECT_THAT(shard_changed([](Network& n) {
-                n.register_parameter("temperature", at::ones({}, at::TensorOptions().dtype(at::kDouble)));
-              }),
-              testing::HasSubstr("temperature is a scalar"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 parallel::Trainable trainable(const at::Tensor& value, bool decayed) {
   const mesh::Mesh one{mesh::MeshSizes{}};
-  return {"w", layout::TensorLayout(value.sizes().vec(), {}, one), value, at::zeros_like(value), decayed};
+  return {{"w", layout::TensorLayout(value.sizes().vec(), {}, one), value}, at::zeros_like(value), decayed};
 }
 
 /// One element by the textbook, in double.

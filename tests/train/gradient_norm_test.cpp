@@ -20,7 +20,7 @@ parallel::Trainable trainable(const std::string& name, const mesh::Mesh& mesh, s
   }
   layout::TensorLayout layout({5, 2}, placements, mesh);
   const at::Tensor value = at::full(layout.local_shape(rank), gradient, at::kFloat);
-  return {name, std::move(layout), value, value.clone(), true};
+  return {{name, std::move(layout), value}, value.clone(), true};
 }
 
 TEST(GradientNorm, EachElementCountsOnceWhateverTheMesh) {

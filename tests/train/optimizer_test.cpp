@@ -39,7 +39,7 @@ std::vector<Trainable> parameters_of(const mesh::Mesh& mesh, std::int64_t rank) 
     const at::Tensor value =
         at::cos(counted(shapes[p]) + static_cast<double>(p)).narrow(0, rows.start, rows.size).contiguous();
     list.push_back(
-        {std::to_string(p), std::move(layout), value, at::zeros_like(value), shapes[p].size() > 1});
+        {{std::to_string(p), std::move(layout), value}, at::zeros_like(value), shapes[p].size() > 1});
   }
   return list;
 }
@@ -207,7 +207,7 @@ TEST(OptimizerStates, PiecesGiveWhatTheWholeGives) {
   const auto run = [&](const StateOptions& options) {
     const at::Tensor value = at::cos(numbers);
     std::vector<Trainable> list = {
-        {"w", layout::TensorLayout({count}, {}, mesh), value, at::empty_like(value)}};
+        {{"w", layout::TensorLayout({count}, {}, mesh), value}, at::empty_like(value)}};
     AdamW optimizer({}, list, options);
     for (int step = 1; step <= 2; ++step) {
       list[0].gradient.copy_(at::sin(numbers + step));
@@ -231,7 +231,7 @@ TEST(OptimizerStates, TakeTheirMomentsAndNoMoreThanAPieceBeside) {
     value = at::ones({count}, at::kFloat);
     gradient = at::ones({count}, at::kFloat);
   }
-  const std::vector<Trainable> list = {{"w", layout::TensorLayout({count}, {}, mesh), value, gradient}};
+  const std::vector<Trainable> list = {{{"w", layout::TensorLayout({count}, {}, mesh), value}, gradient}};
   AdamW narrow({}, list, {.bfloat16 = true});
   EXPECT_EQ(ledger.live()[MemoryCategory::optimizer], 2 * 2 * count);
   ledger.reset_peaks();
@@ -276,7 +276,7 @@ TEST(MatrixExchange, WorksOnEachMatrixOnce) {
         const layout::Range rows = layout.boxes(rank).front().front();
         const at::Tensor own =
             (counted(shape) + 100.0 * static_cast<double>(i)).narrow(0, rows.start, rows.size).contiguous();
-        matrices.push_back({std::to_string(i), std::move(layout), own, own, true});
+        matrices.push_back({{std::to_string(i), std::move(layout), own}, own, true});
       }
       MatrixExchange(matrices, communicator).transform([&](const at::Tensor& whole) {
         ++worked;
@@ -298,7 +298,8 @@ TEST(MatrixExchange, RefusesMatricesThatAreNotCutByRows) {
     const mesh::Mesh& mesh = communicator.mesh();
     const at::Tensor own = at::zeros({4, 2}, float64);
     const std::vector<Trainable> list = {
-        {"w", layout::TensorLayout({4, 4}, {layout::Placement::shard(mesh::shard_axes, 1)}, mesh), own, own}};
+        {{"w", layout::TensorLayout({4, 4}, {layout::Placement::shard(mesh::shard_axes, 1)}, mesh), own},
+         own}};
     try {
       MatrixExchange exchange(list, communicator);
       ADD_FAILURE() << "columns were accepted";
@@ -309,13 +310,21 @@ TEST(MatrixExchange, RefusesMatricesThatAreNotCutByRows) {
   });
 }
 
+TEST(Muon, RefusesGradientsInHostMemory) {
+  comm::run_ranks(mesh::Mesh(mesh::MeshSizes{}), {}, [](comm::Communicator& communicator) {
+    std::vector<Trainable> list = parameters_of(communicator.mesh(), 0);
+    list[1].gradient_on_host = true;
+    EXPECT_THROW(Muon({}, list, {}, communicator), RunError);
+  });
+}
+
 /// Tables and the head go by AdamW.
 TEST(MakeOptimizer, GivesMuonTheMatricesOfBlocksOnly) {
   comm::run_ranks(mesh::Mesh(mesh::MeshSizes{}), {}, [](comm::Communicator& communicator) {
     const mesh::Mesh mesh{mesh::MeshSizes{}};
     const auto matrix = [&](const std::string& name) {
       const at::Tensor value = at::ones({4, 4}, float64);
-      return Trainable{name, layout::TensorLayout({4, 4}, {}, mesh), value, at::ones_like(value), false};
+      return Trainable{{name, layout::TensorLayout({4, 4}, {}, mesh), value}, at::ones_like(value)};
     };
     std::vector<Trainable> list = {matrix("model.embed_tokens.weight"),
                                    matrix("model.layers.0.self_attn.q_proj.weight"),

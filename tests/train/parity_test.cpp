@@ -92,10 +92,14 @@ TEST(ParityCheck, OffloadChangesNoBit) {
     const char* mesh;
     const char* dtype;
     const char* rule;
+    const char* offload;
   };
-  for (const Case& one : {Case{"1", "bfloat16", "adamw"},
-                          {"dp_replicate=2", "bfloat16", "muon"},
-                          {"dp_shard=2", "float32", "sgd"}}) {
+  for (const Case& one : {Case{"1", "bfloat16", "adamw", "optimizer"},
+                          {"dp_replicate=2", "bfloat16", "muon", "optimizer"},
+                          {"dp_shard=2", "float32", "sgd", "optimizer"},
+                          {"dp_shard=2", "float32", "adamw", "all"},
+                          {"dp_shard=3", "bfloat16", "adamw", "all"},
+                          {"dp_shard=2,dp_replicate=2", "float32", "sgd", "all"}}) {
     const auto trajectory = [&](const char* offload) {
       job::Job job = test::tiny_job(
           folder.path(), "tied",
@@ -105,8 +109,8 @@ TEST(ParityCheck, OffloadChangesNoBit) {
       return record_trajectory(job);
     };
     const Trajectory plain = trajectory("none");
-    const Trajectory offloaded = trajectory("optimizer");
-    EXPECT_EQ(plain.losses, offloaded.losses) << one.mesh;
+    const Trajectory offloaded = trajectory(one.offload);
+    EXPECT_EQ(plain.losses, offloaded.losses) << one.mesh << ", " << one.offload;
     for (const auto& [name, gradient] : plain.gradients.back()) {
       EXPECT_TRUE(at::equal(gradient, offloaded.gradients.back().at(name))) << one.mesh << ", " << name;
     }

@@ -25,6 +25,7 @@ class Check {
     check_axes();
     check_model();
     check_keys();
+    check_offload();
     check_states();
     problems_.add_all(frozen_problems(job_, model_));
     check_window();
@@ -66,10 +67,26 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
-    refuse_key("shard.offload", job_.shard.offload == Offload::all, "all", "none, optimizer");
     refuse_key("pipeline.chunks", job_.pipeline.chunks > 1, value_of("pipeline.chunks"), "1");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
+  }
+
+  void check_offload() {
+    if (job_.shard.offload != Offload::all) {
+      return;
+    }
+    if (job_.shard.zero < 3) {
+      problems_.add(fmt::format(
+          "shard.offload all with shard.zero {}: below zero 3 parameters never leave the device; allowed: "
+          "shard.zero 3, or shard.offload none, optimizer",
+          job_.shard.zero));
+    }
+    if (job_.optimizer.name == OptimizerName::muon) {
+      problems_.add(
+          "shard.offload all with optimizer.name muon: its products of whole matrices are not built for "
+          "gradients in host memory; allowed: adamw, sgd, or shard.offload none, optimizer");
+    }
   }
 
   std::string value_of(std::string_view key) const { return find_field(key)->get(job_); }

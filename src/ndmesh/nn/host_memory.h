@@ -16,6 +16,13 @@ at::Tensor empty_on_host(at::IntArrayRef shape, at::ScalarType dtype);
 void copy_to_host(const at::Tensor& to, const at::Tensor& from);
 void copy_to_device(const at::Tensor& to, const at::Tensor& from);
 
+/// A copy on the other side.
+at::Tensor brought_to_host(const at::Tensor& tensor);
+at::Tensor brought_to_device(const at::Tensor& tensor);
+
+/// Adds a device's tensor to the host's, of one shape and dtype, both dense; by pieces, so that it takes few bytes beside them.
+void add_to_host(const at::Tensor& to, const at::Tensor& from);
+
 /// Bytes sent by this thread's copies.
 struct HostTraffic {
   std::int64_t to_host = 0;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/job/names.h"
 #include "ndmesh/nn/ports.h"
 #include "ndmesh/parallel/parameters.h"
 #include "ndmesh/parallel/sharded_module.h"
@@ -82,15 +83,28 @@ std::vector<NamedParameter> claim(const Attachments& below, torch::nn::Module& m
   return left;
 }
 
-void check_zero(const Attachments& below, std::int64_t zero) {
+void check_options(const Attachments& below, const ShardOptions& options) {
+  const std::int64_t zero = options.zero;
   if (zero < 1 || zero > 3) {
     throw RunError(fmt::format("fully_shard: zero is {}; allowed: 1 to 3 (0 is replicate)", zero));
   }
+  if (options.offload == job::Offload::all && zero < 3) {
+    throw RunError(
+        fmt::format("fully_shard: offload is all with zero {}, where parameters never go away; allowed: zero "
+                    "3, or offload optimizer",
+                    zero));
+  }
   for (const auto& attachment : below) {
-    if (attachment->unit != nullptr && attachment->unit->zero() != zero) {
+    const ShardedUnit* unit = attachment->unit.get();
+    if (unit != nullptr && unit->zero() != zero) {
       throw RunError(fmt::format(
           "fully_shard: zero is {} at the root but {} for a unit below; allowed: the same for all", zero,
-          attachment->unit->zero()));
+          unit->zero()));
+    }
+    if (unit != nullptr && unit->offload() != options.offload) {
+      throw RunError(fmt::format(
+          "fully_shard: offload is {} at the root but {} for a unit below; allowed: the same for all",
+          job::name_of(options.offload), job::name_of(unit->offload())));
     }
   }
 }
@@ -111,13 +125,13 @@ std::shared_ptr<DataParallel> fully_shard(torch::nn::Module& module, comm::Commu
                                           const ShardOptions& options) {
   nn::Unit& ports = as_free_unit(module);
   const Attachments below = attachments_below(module);
-  check_zero(below, options.zero);
+  check_options(below, options);
   std::vector<UnitPointer> units;
   std::vector<NamedParameter> left = claim(below, module, units);
   auto attachment = std::make_shared<Attachment>();
   if (!left.empty()) {
     attachment->unit =
-        std::make_shared<ShardedUnit>(std::move(left), communicator, options.zero, options.values_on_host);
+        std::make_shared<ShardedUnit>(std::move(left), communicator, options.zero, options.offload);
     units.push_back(attachment->unit);
   }
   auto handle = std::make_shared<ShardedModule>(std::move(units), attachment->unit, options);
@@ -137,7 +151,7 @@ void fully_shard_together(const std::vector<torch::nn::Module*>& modules, comm::
   if (modules.empty()) {
     throw RunError("fully_shard_together: no module is given");
   }
-  check_zero({}, options.zero);
+  check_options({}, options);
   std::vector<nn::Unit*> ports;
   for (torch::nn::Module* module : modules) {
     ports.push_back(&as_free_unit(*module));
@@ -148,7 +162,7 @@ void fully_shard_together(const std::vector<torch::nn::Module*>& modules, comm::
   }
   auto attachment = std::make_shared<Attachment>();
   attachment->unit = std::make_shared<ShardedUnit>(distinct_parameters({modules.begin(), modules.end()}),
-                                                   communicator, options.zero, options.values_on_host);
+                                                   communicator, options.zero, options.offload);
   attach_ports(attachment, *ports.front(), *ports.back());
   for (nn::Unit* unit : ports) {
     unit->attachment = attachment;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ndmesh/comm/world.h"
+#include "ndmesh/job/job.h"
 #include "ndmesh/parallel/data_parallel.h"
 
 namespace ndmesh::parallel {
@@ -22,8 +23,10 @@ struct ShardOptions {
   std::int64_t prefetch = 1;
   /// Bytes of gathered parameters beyond which no unit is gathered ahead; 0: no limit.
   std::int64_t gathered_limit = 0;
-  /// Zero 1 and 2 in bfloat16: the float32 values, which only the optimizer reads, live in host memory.
-  bool values_on_host = false;
+  /// What lives in host memory (nn/host_memory.h). `optimizer`: zero 1 and 2 in bfloat16, the float32 values, which only
+  /// the optimizer reads (its own state is its own: train::StateOptions::on_host). `all`, zero 3: all that this rank owns,
+  /// values and gradients; units are gathered from there and their reduced gradients added up there.
+  job::Offload offload = job::Offload::none;
 };
 
 /// Sharded data parallelism (ZeRO 1 to 3: Rajbhandari et al., 2020; per-parameter sharding as in PyTorch FSDP2).
@@ -45,7 +48,8 @@ struct ShardOptions {
 /// Parameters are gathered in their own dtype; the parts that ranks own, and reductions, are float32 (float64
 /// for float64). The handle of a unit below the root is only needed when it is used alone. `module` and
 /// `communicator` must outlive the handle. RunError: `module` is no nn::Unit or is laid out already, an
-/// optimizer was already built for a unit below, units below have another `zero`, or distinct_parameters refuses.
+/// optimizer was already built for a unit below, units below have another `zero` or `offload`, offload is all below zero 3, or
+/// distinct_parameters refuses.
 std::shared_ptr<DataParallel> fully_shard(torch::nn::Module& module, comm::Communicator& communicator,
                                           const ShardOptions& options = {});
 

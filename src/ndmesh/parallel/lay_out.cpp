@@ -58,15 +58,15 @@ std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
   if (job.offload_activations) {
     offload_blocks(model);
   }
-  if (communicator.mesh().size(mesh::shard_axes) == 1) {
-    return replicate(model, communicator, mesh::loss_axes,
-                     {.values_on_host = job.shard.offload != job::Offload::none});
+  const bool parameters_go = job.shard.offload == job::Offload::all;
+  if (communicator.mesh().size(mesh::shard_axes) == 1 && !parameters_go) {
+    return replicate(model, communicator, mesh::loss_axes, {.offload = job.shard.offload});
   }
   const ShardOptions options{.zero = job.shard.zero,
                              .reshard_after_forward = job.shard.reshard,
                              .prefetch = job.shard.prefetch,
                              .gathered_limit = job.shard.gathered_limit,
-                             .values_on_host = job.shard.offload != job::Offload::none};
+                             .offload = job.shard.offload};
   if (job.shard.unit_blocks == 0) {
     shard_parts(model, communicator, options);
   } else {

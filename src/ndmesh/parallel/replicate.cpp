@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/host_memory.h"
 #include "ndmesh/nn/kernels.h"
@@ -79,7 +80,7 @@ Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicat
     : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
       parameters_(distinct_parameters({&module})),
       trained_(trained_count(parameters_)),
-      values_on_host_(options.values_on_host) {
+      values_on_host_(options.offload == job::Offload::optimizer) {
   const at::NoGradGuard no_grad;
   watch_units(module);
   give_memory();
@@ -162,11 +163,11 @@ void Replicated::describe(const mesh::Mesh& mesh) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const layout::Shape shape = parameters_[i].tensor.sizes().vec();
     const bool trained = i < trained_;
+    const bool has_master = trained && master_.whole.defined();
     owned_.push_back({parameters_[i].name, layout::TensorLayout(shape, {}, mesh),
-                      trained && master_.whole.defined() ? master_.views[i] : compute_.views[i]});
+                      has_master ? master_.views[i] : compute_.views[i], has_master && values_on_host_});
     if (trained) {
-      trainables_.push_back(
-          {owned_.back(), {}, shape.size() > 1, values_on_host_ && master_.whole.defined()});
+      trainables_.push_back({owned_.back(), {}, shape.size() > 1});
     }
   }
 }
@@ -269,6 +270,11 @@ void Replicated::parameters_changed() {
 
 std::unique_ptr<DataParallel> replicate(torch::nn::Module& module, comm::Communicator& communicator,
                                         mesh::AxisSet axes, const ReplicateOptions& options) {
+  if (options.offload == job::Offload::all) {
+    throw RunError(
+        "replicate: offload is all; allowed: none, optimizer (all: fully_shard with zero 3, on one rank "
+        "too)");
+  }
   return std::make_unique<Replicated>(module, communicator, axes, options);
 }
 

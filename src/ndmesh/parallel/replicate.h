@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "ndmesh/comm/world.h"
+#include "ndmesh/job/job.h"
 #include "ndmesh/parallel/data_parallel.h"
 
 namespace ndmesh::parallel {
@@ -12,8 +13,9 @@ namespace ndmesh::parallel {
 struct ReplicateOptions {
   /// Gradients are summed in buckets of about this many bytes, each as soon as backward has filled it.
   std::int64_t bucket_bytes = 25'000'000;
-  /// bfloat16: the float32 values, which only the optimizer reads, live in host memory.
-  bool values_on_host = false;
+  /// `optimizer`: in bfloat16 the float32 values, which only the optimizer reads, live in host memory. `all` needs parameters
+  /// that come and go: fully_shard, on one rank too.
+  job::Offload offload = job::Offload::none;
 };
 
 /// Replicated data parallelism: every rank of `axes` holds all of `module` and sees other samples.
@@ -28,7 +30,7 @@ struct ReplicateOptions {
 /// registration. Parameters may have memory (then rank 0's values are sent to all) or none yet
 /// (nn/parameter.h: then they get some, to be filled by the caller through trainables()). In bfloat16 compute
 /// reads a bfloat16 copy; values and gradients are float32. `module` and `communicator` must outlive what is
-/// returned. RunError for what distinct_parameters refuses.
+/// returned. RunError for what distinct_parameters refuses, and for offload all.
 std::unique_ptr<DataParallel> replicate(torch::nn::Module& module, comm::Communicator& communicator,
                                         mesh::AxisSet axes, const ReplicateOptions& options = {});
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/nn/host_memory.h"
 #include "ndmesh/parallel/parameters.h"
 
 namespace ndmesh::parallel {
@@ -68,10 +69,11 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
     const Place place = places.at(p.tensor.unsafeGetTensorImpl());
     layout::TensorLayout layout(p.tensor.sizes().vec(), {layout::Placement::shard(mesh::shard_axes, 0)},
                                 mesh);
-    owned_.push_back({p.name, std::move(layout), place.unit->value(place.index)});
+    owned_.push_back({p.name, std::move(layout), place.unit->value(place.index),
+                      place.unit->is_value_on_host(place.index)});
     if (place.index < place.unit->trained()) {
       trainables_.push_back({owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1,
-                             place.unit->values_on_host()});
+                             place.unit->are_gradients_on_host()});
     }
     names[place.unit].push_back(p.name);
   }
@@ -173,9 +175,17 @@ void ShardedModule::finish_pending() {
   }
   pending_->finish_reduce();
   if (pending_is_last_) {
-    pending_->start_replica_reduce();
+    start_replica_reduce(*pending_);
   }
   pending_ = nullptr;
+}
+
+void ShardedModule::start_replica_reduce(ShardedUnit& unit) {
+  if (unit.are_gradients_on_host() && replica_reducing_ != nullptr) {
+    replica_reducing_->finish_replica_reduce();  // of what is away, one unit is here at a time
+  }
+  unit.start_replica_reduce();
+  replica_reducing_ = &unit;
 }
 
 void ShardedModule::finish_backward() {
@@ -186,11 +196,12 @@ void ShardedModule::finish_backward() {
     unit->disconnect();
     unit->settle();
     unit->reduce_rest();  // of those that took no part in this backward
-    unit->start_replica_reduce();
+    start_replica_reduce(*unit);
   }
   for (const UnitPointer& unit : units_) {
     unit->finish_replica_reduce();
   }
+  replica_reducing_ = nullptr;
   order_known_ = !entered_.empty();
 }
 
@@ -222,10 +233,10 @@ std::vector<Trainable>& ShardedModule::trainables() {
   return trainables_;
 }
 
-at::Tensor ShardedModule::gather(const at::Tensor& owned, const OwnedParameter& parameter,
+at::Tensor ShardedModule::gather(const at::Tensor& owned, bool on_host, const OwnedParameter& parameter,
                                  const std::string& label) {
   at::Tensor full = at::empty(parameter.layout.shape(), owned.options());
-  group_->all_gather({full}, {owned}, label + parameter.name);
+  group_->all_gather({full}, {on_host ? nn::brought_to_device(owned) : owned}, label + parameter.name);
   return full;
 }
 

@@ -32,8 +32,12 @@ class ShardedModule final : public DataParallel {
   void begin_micro_batch(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
-  at::Tensor gather_value(const OwnedParameter& p) override { return gather(p.value, p, "value of "); }
-  at::Tensor gather_gradient(const Trainable& t) override { return gather(t.gradient, t, "gradient of "); }
+  at::Tensor gather_value(const OwnedParameter& p) override {
+    return gather(p.value, p.value_on_host, p, "value of ");
+  }
+  at::Tensor gather_gradient(const Trainable& t) override {
+    return gather(t.gradient, t.gradient_on_host, t, "gradient of ");
+  }
 
  private:
   bool stays_gathered(const ShardedUnit& unit) const;
@@ -43,8 +47,10 @@ class ShardedModule final : public DataParallel {
   void after_backward(ShardedUnit& unit);
   void gradients_ready(ShardedUnit& unit, std::vector<at::Tensor> gradients);
   void finish_pending();
+  void start_replica_reduce(ShardedUnit& unit);
   void take();
-  at::Tensor gather(const at::Tensor& owned, const OwnedParameter& parameter, const std::string& label);
+  at::Tensor gather(const at::Tensor& owned, bool on_host, const OwnedParameter& parameter,
+                    const std::string& label);
 
   std::vector<UnitPointer> units_;  ///< bottom-up, root last
   UnitPointer root_;  ///< keeps its parameters from forward to backward; may be null: it has none
@@ -56,8 +62,9 @@ class ShardedModule final : public DataParallel {
   /// reverse, the order of backward. They differ where units lie in units.
   std::vector<ShardedUnit*> entered_, left_;
   bool order_known_ = false;
-  ShardedUnit* pending_ = nullptr;  ///< its reduction runs while the next unit computes
-  bool pending_is_last_ = false;    ///< no more gradients of it follow in this step
+  ShardedUnit* pending_ = nullptr;           ///< its reduction runs while the next unit computes
+  ShardedUnit* replica_reducing_ = nullptr;  ///< the last that started, in this step
+  bool pending_is_last_ = false;             ///< no more gradients of it follow in this step
   bool last_ = true;
   bool in_backward_ = false;
   bool taken_ = false;

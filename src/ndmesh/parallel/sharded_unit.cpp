@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <exception>
 #include <span>
+#include <utility>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
@@ -82,7 +83,7 @@ Shapes owned_shapes(Shapes shapes, const comm::Group& group) {
 }  // namespace
 
 ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator,
-                         std::int64_t zero, bool values_on_host)
+                         std::int64_t zero, job::Offload offload)
     : parameters_(std::move(parameters)),
       trained_(trained_count(parameters_)),
       shard_(communicator.group(mesh::shard_axes)),
@@ -90,8 +91,10 @@ ShardedUnit::ShardedUnit(std::vector<NamedParameter> parameters, comm::Communica
                     ? &communicator.group({mesh::Axis::dp_replicate})
                     : nullptr),
       zero_(zero),
-      values_on_host_(values_on_host && zero < 3 &&
-                      parameters_.front().tensor.scalar_type() == at::kBFloat16) {
+      offload_(offload),
+      values_on_host_(offload == job::Offload::all ||
+                      (offload == job::Offload::optimizer && zero < 3 &&
+                       parameters_.front().tensor.scalar_type() == at::kBFloat16)) {
   check_dims(parameters_);
   const at::NoGradGuard no_grad;
   const FlatPlan plan = plan_flat(shapes_of(parameters_));
@@ -122,6 +125,7 @@ void ShardedUnit::make_values() {
   }
   if (zero_ == 3) {
     const MemoryScope scope(MemoryCategory::parameters);
+    const HostMemoryScope host(all_on_host());
     own_values(0, trained_, wide);
     own_values(trained_, parameters_.size(), compute);
   } else if (wide != compute) {
@@ -140,6 +144,7 @@ void ShardedUnit::own_values(std::size_t first, std::size_t end, at::ScalarType 
 
 void ShardedUnit::make_gradients() {
   const MemoryScope scope(MemoryCategory::gradients);
+  const HostMemoryScope host(all_on_host());
   const at::ScalarType wide = nn::wide_dtype(full_.scalar_type());
   const Shapes full = shapes_of(std::span(parameters_).first(trained_));
   if (zero_ == 1) {
@@ -177,7 +182,12 @@ void ShardedUnit::send_values_of_first_rank(comm::Communicator& communicator) {
     if (nn::has_memory(parameters_[i].tensor)) {
       const at::Tensor full = parameters_[i].tensor.detach().contiguous();  // it may be a transposed view
       everyone.broadcast({full}, 0, "initial " + parameters_[i].name);
-      values_[i].copy_(owned_rows({full})[0]);
+      const at::Tensor owned = owned_rows({full})[0];
+      if (is_value_on_host(i)) {
+        nn::copy_to_host(values_[i], owned);
+      } else {
+        values_[i].copy_(owned);
+      }
     }
   }
 }
@@ -204,11 +214,14 @@ void ShardedUnit::start_gather() {
   state_ = State::coming;
 }
 
-/// The owned rows of the full parameters, with the values that are in host memory.
+/// The owned rows of the full parameters, with the values that are in host memory. Written behind autograd's back, as a gather
+/// writes: what forward has kept of the parameters counts as unchanged.
 std::vector<at::Tensor> ShardedUnit::values_from_host() const {
-  std::vector<at::Tensor> rows = owned_rows(full_views());
-  for (std::size_t i = 0; i < trained_; ++i) {
-    nn::copy_to_device(rows[i], values_[i]);
+  std::vector<at::Tensor> rows = owned_rows(views_of(full_, shapes_of(parameters_)));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (is_value_on_host(i)) {
+      nn::copy_to_device(rows[i], values_[i]);
+    }
   }
   return rows;
 }
@@ -228,6 +241,9 @@ void ShardedUnit::free_gathered() {
   finish_gather();
   if (zero_ < 3) {
     return;
+  }
+  if (all_on_host()) {
+    settle();  // peers read the owned rows in the memory that goes now
   }
   nn::drop_memory(full_,
                   fmt::format("{}: its parameters are sharded and not gathered now; they can be read only "
@@ -338,9 +354,13 @@ void ShardedUnit::complete(std::vector<at::Tensor>& gradients) const {
 void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients, bool last) {
   if (zero_ > 1) {
     complete(gradients);
-    reduce_ = shard_.start_reduce_scatter(gradients_.views, std::move(gradients), has_gradients_,
-                                          label_ + " gradients");
-    has_gradients_ = true;
+    adds_ = std::exchange(has_gradients_, true);
+    if (are_gradients_on_host()) {
+      make_arriving();
+    }
+    const bool here = !are_gradients_on_host();
+    reduce_ = shard_.start_reduce_scatter(here ? gradients_.views : arriving_.views, std::move(gradients),
+                                          here && adds_, label_ + " gradients");
   } else if (last) {
     start_whole_reduce();
   }
@@ -361,9 +381,28 @@ void ShardedUnit::reduce_rest() {
 }
 
 void ShardedUnit::finish_reduce() {
-  if (reduce_.started()) {
-    reduce_.release();
+  if (!reduce_.started()) {
+    return;
   }
+  reduce_.release();
+  if (are_gradients_on_host()) {
+    take_arriving();
+  }
+}
+
+void ShardedUnit::make_arriving() {
+  const MemoryScope scope(MemoryCategory::buffers);
+  const Shapes full = shapes_of(std::span(parameters_).first(trained_));
+  arriving_ = make_flat(owned_shapes(full, shard_), gradients_.whole.scalar_type());
+}
+
+void ShardedUnit::take_arriving() {
+  if (adds_) {
+    nn::add_to_host(gradients_.whole, arriving_.whole);
+  } else {
+    nn::copy_to_host(gradients_.whole, arriving_.whole);
+  }
+  arriving_ = {};
 }
 
 void ShardedUnit::start_replica_reduce() {
@@ -376,7 +415,12 @@ void ShardedUnit::start_replica_reduce() {
     has_gradients_ = true;
   }
   if (replicas_ != nullptr && trained_ > 0) {
-    const auto owned = zero_ > 1 ? std::vector<at::Tensor>{gradients_.whole} : gradients_.views;
+    auto owned = zero_ > 1 ? std::vector<at::Tensor>{gradients_.whole} : gradients_.views;
+    if (are_gradients_on_host()) {
+      make_arriving();
+      nn::copy_to_device(arriving_.whole, gradients_.whole);
+      owned = {arriving_.whole};
+    }
     replica_reduce_ = replicas_->start_all_reduce(owned, comm::Reduction::sum, label_ + " gradients");
   }
 }
@@ -391,8 +435,13 @@ void ShardedUnit::forget_gradients() {
 }
 
 void ShardedUnit::finish_replica_reduce() {
-  if (replica_reduce_.started()) {
-    replica_reduce_.release();
+  if (!replica_reduce_.started()) {
+    return;
+  }
+  replica_reduce_.release();
+  if (are_gradients_on_host()) {
+    adds_ = false;
+    take_arriving();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ndmesh/comm/world.h"
+#include "ndmesh/job/job.h"
 #include "ndmesh/parallel/parameters.h"
 
 namespace ndmesh::parallel {
@@ -12,7 +13,8 @@ namespace ndmesh::parallel {
 /// The parameters of one unit of sharding: the parts this rank owns, and the full ones: while they are gathered, or,
 /// where only gradients or optimizer state are cut, always. Then owned values are rows of the full ones (unless those
 /// are bfloat16), and where gradients are not cut, owned gradients are rows of full ones. Collectives are started and
-/// finished here, when ShardedModule says so. One rank's thread.
+/// finished here, when ShardedModule says so. Where all of it is offloaded, owned values and gradients are in host memory; a
+/// gather first brings the owned rows, and what a reduction brings is added up on the host. One rank's thread.
 class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  public:
   /// What happens in backward, told to whoever coordinates the units.
@@ -22,14 +24,16 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
     std::function<void(ShardedUnit&)> after_backward;  ///< of a unit without trained parameters
   };
 
-  /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too. `values_on_host`: as ShardOptions.
+  /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too. `offload`: as ShardOptions.
   ShardedUnit(std::vector<NamedParameter> parameters, comm::Communicator& communicator, std::int64_t zero,
-              bool values_on_host);
+              job::Offload offload);
   ~ShardedUnit();
 
   std::int64_t zero() const { return zero_; }
-  /// Whether the values of trained parameters are in host memory.
-  bool values_on_host() const { return values_on_host_; }
+  job::Offload offload() const { return offload_; }
+  /// Whether the value of a parameter, and whether gradients, are in host memory.
+  bool is_value_on_host(std::size_t i) const { return all_on_host() || (values_on_host_ && i < trained_); }
+  bool are_gradients_on_host() const { return all_on_host(); }
   void set_label(std::string label) { label_ = std::move(label); }
   void set_events(Events events) { events_ = std::move(events); }
 
@@ -83,6 +87,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  private:
   enum class State { away, coming, here };
 
+  bool all_on_host() const { return offload_ == job::Offload::all; }
   void make_values();
   /// Owned rows of parameters `first` to `end`: flat storages of their own, in `dtype`.
   void own_values(std::size_t first, std::size_t end, at::ScalarType dtype);
@@ -96,6 +101,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void connect_each();
   void take_in(std::size_t parameter, const at::Tensor& gradient);
   void start_whole_reduce();
+  void make_arriving();
+  void take_arriving();
   void complete(std::vector<at::Tensor>& gradients) const;
 
   std::string label_ = "unit";
@@ -105,17 +112,20 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   comm::Group& shard_;
   comm::Group* replicas_;  ///< null without dp_replicate
   std::int64_t zero_;
-  bool values_on_host_;
+  job::Offload offload_;
+  bool values_on_host_;  ///< of trained parameters
   /// Owned parts: of trained parameters in the wide dtype, of frozen ones as they are gathered; or rows of full_.
   std::vector<at::Tensor> values_;
   Flat gradients_;
   Flat whole_gradients_;  ///< zero 1: of all rows; gradients_ are rows of it
-  at::Tensor full_;       ///< flat storage of the full parameters; memory comes and goes
+  Flat arriving_;    ///< where gradients are on the host: what a reduction brings, until it is sent there
+  at::Tensor full_;  ///< flat storage of the full parameters; memory comes and goes
   State state_ = State::away;
   std::size_t arrived_ = 0;  ///< zero 1: gradients of the use that backward is at
   std::int64_t uses_ = 0;    ///< forwards whose backward has not begun
   bool connected_ = false;   ///< to a node that has not received gradients yet
   bool has_gradients_ = false;
+  bool adds_ = false;     ///< what arrives, to what an earlier micro-batch left
   bool reduced_ = false;  ///< zero 1: whole gradients, in this step
   bool summed_over_replicas_ = false;
   comm::Work gather_, reduce_, replica_reduce_;

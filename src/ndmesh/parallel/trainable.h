@@ -15,13 +15,14 @@ struct OwnedParameter {
   layout::TensorLayout layout;  ///< where the parts of all ranks lie in the global tensor
   /// Of shape layout.local_shape(rank). Float32 or float64 where it is trained; in the dtype of compute where frozen.
   at::Tensor value;
+  bool value_on_host = false;  ///< `value` lives in host memory (nn/host_memory.h)
 };
 
 /// One that is trained, as the optimizer sees it.
 struct Trainable : OwnedParameter {
-  at::Tensor gradient;         ///< shape and dtype of `value`; complete after DataParallel::finish_backward
-  bool decayed = false;        ///< weight decay applies: matrices only
-  bool value_on_host = false;  ///< `value` lives in host memory (nn/host_memory.h)
+  at::Tensor gradient;   ///< shape and dtype of `value`; complete after DataParallel::finish_backward
+  bool decayed = false;  ///< weight decay applies: matrices only
+  bool gradient_on_host = false;  ///< `gradient` lives in host memory
 };
 
 }  // namespace ndmesh::parallel

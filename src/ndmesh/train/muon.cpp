@@ -1,10 +1,12 @@
 #include "ndmesh/train/muon.h"
 
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "ndmesh/base/error.h"
 #include "ndmesh/train/newton_schulz.h"
 
 namespace ndmesh::train {
@@ -27,6 +29,18 @@ std::vector<Trainable> chosen(const std::vector<Trainable>& trainables, const Mu
   return list;
 }
 
+const std::vector<Trainable>& on_device(const std::vector<Trainable>& trainables) {
+  const auto away = std::find_if(trainables.begin(), trainables.end(),
+                                 [](const Trainable& trainable) { return trainable.gradient_on_host; });
+  if (away != trainables.end()) {
+    throw RunError(
+        fmt::format("Muon: the gradient of {} lives in host memory; allowed: gradients on the device "
+                    "(offload none, optimizer)",
+                    away->name));
+  }
+  return trainables;
+}
+
 /// Of an update whose singular values are 1: then each element has the size of one of AdamW's, about 0.2.
 double update_scale(const layout::Shape& shape) {
   return 0.2 * std::sqrt(static_cast<double>(std::max(shape[0], shape[1])));
@@ -38,7 +52,7 @@ Muon::Muon(const job::OptimizerSection& settings, const std::vector<Trainable>& 
            const MuonOptions& options, comm::Communicator& communicator)
     : settings_(settings),
       products_(options.products),
-      momentum_(chosen(trainables, options, true), 1, options.states),
+      momentum_(chosen(on_device(trainables), options, true), 1, options.states),
       values_(chosen(trainables, options, true), 0, {}),
       exchange_(chosen(trainables, options, true), communicator),
       rest_(settings, chosen(trainables, options, false), options.states) {}

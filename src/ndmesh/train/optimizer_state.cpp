@@ -15,12 +15,6 @@ at::Tensor part_of(const at::Tensor& tensor, std::int64_t start, std::int64_t co
   return tensor.view({-1}).narrow(0, start, count);
 }
 
-at::Tensor brought_to_host(const at::Tensor& tensor) {
-  const at::Tensor copy = nn::empty_on_host(tensor.sizes(), tensor.scalar_type());
-  nn::copy_to_host(copy, tensor);
-  return copy;
-}
-
 }  // namespace
 
 OptimizerState::OptimizerState(const std::vector<parallel::Trainable>& trainables, std::size_t moments,
@@ -43,7 +37,8 @@ OptimizerState::OptimizerState(const std::vector<parallel::Trainable>& trainable
 }
 
 bool OptimizerState::is_on_host(const Parameter& parameter) const {
-  return parameter.trainable.value_on_host || (options_.on_host && !parameter.moments.empty());
+  const parallel::Trainable& t = parameter.trainable;
+  return t.value_on_host || t.gradient_on_host || (options_.on_host && !parameter.moments.empty());
 }
 
 void OptimizerState::for_each_piece(Changes changes, const std::function<void(const StatePiece&)>& rule) {
@@ -53,7 +48,8 @@ void OptimizerState::for_each_piece(Changes changes, const std::function<void(co
     const bool on_host = is_on_host(parameter);
     const HostMemoryScope place(on_host);
     const std::int64_t elements = parameter.trainable.value.numel();
-    const bool lies_ready = !on_host && !options_.bfloat16;
+    const bool all_there = parameter.trainable.value_on_host && parameter.trainable.gradient_on_host;
+    const bool lies_ready = (!on_host || all_there) && !options_.bfloat16;
     const std::int64_t at_a_time = lies_ready ? elements : piece_elements;
     for (std::int64_t start = 0; start < elements; start += at_a_time) {
       const Range range{start, std::min(at_a_time, elements - start)};
@@ -71,9 +67,11 @@ StatePiece OptimizerState::bring(const Parameter& parameter, const Range& range,
     piece.value = part_of(t.value, range.start, range.count);
   }
   if (is_on_host(parameter)) {
-    piece.gradient = brought_to_host(piece.gradient);
+    if (!t.gradient_on_host) {
+      piece.gradient = nn::brought_to_host(piece.gradient);
+    }
     if (piece.value.defined() && !t.value_on_host) {
-      piece.value = brought_to_host(piece.value);
+      piece.value = nn::brought_to_host(piece.value);
     }
   }
   for (const at::Tensor& moment : parameter.moments) {
@@ -91,9 +89,9 @@ void OptimizerState::put_back(const Parameter& parameter, const Range& range, co
   if (!is_on_host(parameter)) {
     return;
   }
-  if (changes == Changes::gradient) {
+  if (changes == Changes::gradient && !t.gradient_on_host) {
     nn::copy_to_device(part_of(t.gradient, range.start, range.count), piece.gradient);
-  } else if (!t.value_on_host) {
+  } else if (changes == Changes::value && !t.value_on_host) {
     nn::copy_to_device(part_of(t.value, range.start, range.count), piece.value);
   }
 }

@@ -229,6 +229,7 @@ class StateBytes {
     move(bytes.optimizer, bytes.host);
     move(bytes.master_weights, bytes.host);
     if (sharing_.offload == job::Offload::all) {
+      bytes.arriving += bytes.gradients;
       move(bytes.gradients, bytes.host);
       if (sharing_.zero == 3) move(bytes.parameters, bytes.host);
     }
@@ -301,7 +302,7 @@ Sharing sharing_of(const Candidate& candidate) {
   const std::int64_t ranks = mesh.dp_shard * mesh.cp;
   return {.ranks = ranks,
           .expert_ranks = std::max<std::int64_t>(1, ranks * mesh.tp / (mesh.ep * mesh.etp)),
-          .zero = ranks > 1 ? candidate.zero : 0,
+          .zero = ranks > 1 || candidate.offload == job::Offload::all ? candidate.zero : 0,
           .offload = candidate.offload};
 }
 
@@ -313,6 +314,7 @@ void UnitBytes::add(const UnitBytes& unit, std::int64_t times) {
   host += times * unit.host;
   gathered += times * unit.gathered;
   whole_gradients += times * unit.whole_gradients;
+  arriving = std::max(arriving, times > 0 ? unit.arriving : 0);
   largest = std::max(largest, times > 0 ? unit.largest : 0);
 }
 

@@ -72,7 +72,7 @@ struct Sharing {
   std::int64_t ranks = 1;         ///< shard ranks of dense parameters
   std::int64_t expert_ranks = 1;  ///< of experts
   std::int64_t index = 0;         ///< of the rank asked about; 0 has most
-  std::int64_t zero = 0;          ///< what they share, 0 while ranks is 1
+  std::int64_t zero = 0;          ///< what they share; 0 while ranks is 1, unless everything is offloaded
   job::Offload offload = job::Offload::none;
   bool operator==(const Sharing&) const = default;
 };
@@ -93,6 +93,7 @@ struct UnitBytes {
   std::int64_t gathered_attention = 0;
   std::int64_t whole_gradients = 0;  ///< before they are reduced, in the compute dtype
   std::int64_t largest = 0;          ///< of whole_gradients: the largest tensor
+  std::int64_t arriving = 0;         ///< gradients offloaded: of one unit, reduced, on their way to the host
 
   std::int64_t states() const { return parameters + master_weights + gradients + optimizer; }
   void add(const UnitBytes& unit, std::int64_t times);

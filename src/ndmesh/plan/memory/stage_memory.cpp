@@ -29,6 +29,7 @@ class Walk {
       }
       block_.whole_gradients = std::max(block_.whole_gradients, unit(kind).whole_gradients);
       block_.largest = std::max(block_.largest, unit(kind).largest);
+      block_.arriving = std::max(block_.arriving, unit(kind).arriving);
     }
     kept_ =
         kept_on(units_.counts, activations_, candidate_.recompute, units_.chunk_micro_batches, units_.chunks);
@@ -53,8 +54,11 @@ class Walk {
   std::int64_t wide_bytes() const { return ndmesh::bytes_of(wide(problem_.precision.compute)); }
 
   /// A runtime without working copies casts by gathering, even from one rank.
-  bool gathers() const { return candidate_.zero == 3 && (ranks() > 1 || !profile_.working_copy); }
-  bool reduces_into_shards() const { return candidate_.zero >= 2 && ranks() > 1; }
+  bool gathers() const {
+    return candidate_.zero == 3 && (ranks() > 1 || !profile_.working_copy || all_on_host());
+  }
+  bool reduces_into_shards() const { return candidate_.zero >= 2 && (ranks() > 1 || all_on_host()); }
+  bool all_on_host() const { return candidate_.offload == job::Offload::all; }
   bool several_micro_batches() const { return micro_batches(problem_, candidate_) > 1; }
 
   bool whole_gradients_wait() const {
@@ -127,7 +131,8 @@ class Walk {
     bytes[MemoryCategory::gathered] = gathered(first.gathered);
     if (reduces_into_shards()) {
       const std::int64_t waiting = profile_.unit_blocks == 0 ? 0 : block_.whole_gradients;  // parts: of norms
-      bytes[MemoryCategory::buffers] += waiting + reduction_of(first.whole_gradients);
+      bytes[MemoryCategory::buffers] +=
+          waiting + reduction_of(first.whole_gradients) + arriving(first.arriving);
     } else if (!profile_.accumulates_in_place) {
       bytes[MemoryCategory::buffers] += first.largest;
     }
@@ -170,9 +175,15 @@ class Walk {
 
   std::int64_t block_gradients() const {
     if (reduces_into_shards()) {
-      return reduction_of(blocks_of(profile_.reduced_units) * block_.whole_gradients);
+      return reduction_of(blocks_of(profile_.reduced_units) * block_.whole_gradients) +
+             arriving(blocks_of(1) * block_.arriving);
     }
     return profile_.accumulates_in_place ? 0 : block_.largest;
+  }
+
+  /// Reduced gradients of a unit before they are sent to the host, and of the one before it, which dp_replicate still sums.
+  std::int64_t arriving(std::int64_t of_unit) const {
+    return candidate_.mesh.dp_replicate > 1 ? of_unit + blocks_of(1) * block_.arriving : of_unit;
   }
 
   std::int64_t reduction_of(std::int64_t gradients) const {
