@@ -64,6 +64,12 @@ TEST(Units, NeverMixPowersOfTwoAndTen) {
   EXPECT_EQ(binary_bytes(1023), "1023 B");
   EXPECT_EQ(binary_bytes(1536), "1.50 KiB");
   EXPECT_EQ(decimal_bytes(1000), "1.00 kB");
+  const std::int64_t h100 = std::int64_t{81559} << 20,
+                     a100 = std::int64_t{81920} << 20;  // devices of "80 GB"
+  EXPECT_EQ(binary_bytes(h100), "79.65 GiB");
+  EXPECT_EQ(decimal_bytes(h100), "85.52 GB");
+  EXPECT_EQ(binary_bytes(a100), "80.00 GiB");
+  EXPECT_EQ(decimal_bytes(a100), "85.90 GB");
 }
 
 TEST(Units, ShowCountsAndDurations) {

@@ -24,11 +24,14 @@ TEST(Numerics, Bf16GradientsAddUpInFloat32) {
 
 TEST(Numerics, AccumulatedMicroBatchesStayInFloat32) {
   run(1, [](Communicator& c) {
-    const at::Tensor sum = at::full({1}, 256.0, at::kFloat);
-    for (int micro_batch = 0; micro_batch < 255; ++micro_batch) {
-      c.everyone().reduce_scatter({sum}, {at::ones({1}, at::kBFloat16)}, true, "gradients");
-    }
-    EXPECT_EQ(sum.item<float>(), 511);
+    const auto add_ones = [&](const at::Tensor& sum, int count) {
+      for (int micro_batch = 0; micro_batch < count; ++micro_batch) {
+        c.everyone().reduce_scatter({sum}, {at::ones({1}, at::kBFloat16)}, true, "gradients");
+      }
+      return sum.item<float>();
+    };
+    EXPECT_EQ(add_ones(at::full({1}, 256.0, at::kFloat), 255), 511);
+    EXPECT_EQ(add_ones(at::zeros({1}, at::kFloat), 512), 512);  // in bfloat16 it would stop at 256
   });
 }
 

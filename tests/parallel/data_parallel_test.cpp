@@ -308,21 +308,29 @@ TEST(FullyShard, AnotherStepSeesChangedValues) {
   });
 }
 
+/// The sum of four weights of 1 in bfloat16.
+struct Sum : torch::nn::Module, nn::Unit {
+  Sum() { weight = register_parameter("weight", at::ones({4}, at::TensorOptions().dtype(at::kBFloat16))); }
+  at::Tensor loss(double gradient) {
+    return pass(at::zeros({}), [this, gradient](const at::Tensor&) { return weight.sum() * gradient; });
+  }
+  at::Tensor weight;
+};
+
+std::shared_ptr<DataParallel> lay_out(Sum& module, comm::Communicator& communicator,
+                                      const ShardOptions& options) {
+  if (communicator.mesh().sizes().dp_shard > 1) {
+    return fully_shard(module, communicator, options);
+  }
+  return replicate(module, communicator, mesh::loss_axes);
+}
+
 /// Small gradients added to a large one: lost in bfloat16, kept in float32. 256 + 255 ones, over
 /// micro-batches and ranks.
-void expect_sum_in_float32(const mesh::MeshSizes& sizes) {
-  struct Sum : torch::nn::Module, nn::Unit {
-    Sum() { weight = register_parameter("weight", at::ones({4}, at::TensorOptions().dtype(at::kBFloat16))); }
-    at::Tensor loss(double gradient) {
-      return pass(at::zeros({}), [this, gradient](const at::Tensor&) { return weight.sum() * gradient; });
-    }
-    at::Tensor weight;
-  };
+void expect_sum_in_float32(const mesh::MeshSizes& sizes, const ShardOptions& options = {}) {
   comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
     Sum module;
-    const auto handle = sizes.dp_shard > 1
-                            ? fully_shard(module, communicator)
-                            : std::shared_ptr<DataParallel>(replicate(module, communicator, mesh::loss_axes));
+    const auto handle = lay_out(module, communicator, options);
     const std::int64_t count = 256 / communicator.world();
     for (std::int64_t i = 0; i < count; ++i) {
       handle->begin_micro_batch(i + 1 == count);
@@ -341,6 +349,35 @@ TEST(BFloat16, GradientsAreSummedInFloat32) {
   expect_sum_in_float32({.dp_replicate = 2});
   expect_sum_in_float32({.dp_shard = 2});
   expect_sum_in_float32({.dp_shard = 2, .dp_replicate = 2});
+  for (const ShardOptions& options : {zero_1, zero_2, on_host}) {
+    expect_sum_in_float32({.dp_shard = 2}, options);
+    expect_sum_in_float32({.dp_shard = 2, .dp_replicate = 2}, options);
+  }
+}
+
+/// 100 updates of 6e-4, each too small for a bfloat16 weight of 1: the float32 master takes them, and the next forward
+/// reads it rounded.
+void expect_small_updates(const mesh::MeshSizes& sizes, const ShardOptions& options = {}) {
+  comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+    Sum module;
+    const auto handle = lay_out(module, communicator, options);
+    const Trainable& weight = handle->trainables().front();
+    for (int update = 0; update < 100; ++update) {
+      weight.value.sub_(6e-4);
+      handle->parameters_changed();
+    }
+    EXPECT_LT((handle->gather_value(weight) - 0.94).abs().max().item<double>(), 1e-5) << sizes.name();
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(module.loss(0.25).item<double>(), 0.94140625) << sizes.name();
+  });
+}
+
+TEST(BFloat16, UpdatesSmallerThanItsStepAreKept) {
+  expect_small_updates({});
+  expect_small_updates({.dp_replicate = 2});
+  for (const ShardOptions& options : {ShardOptions{}, zero_1, zero_2, on_host}) {
+    expect_small_updates({.dp_shard = 2}, options);
+  }
 }
 
 // ---------------------------------------------------------------------------------------------- frozen

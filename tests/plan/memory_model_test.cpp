@@ -49,6 +49,36 @@ TEST(MemoryModel, EveryLiveCopyOfTheLogits) {
   EXPECT_EQ(logits(), 2489319424);
 }
 
+/// On the stage that has the head, and by parts of the vocabulary under tp.
+TEST(MemoryModel, LogitsLieWithTheHead) {
+  Problem problem = problem_of(model::preset("llama-3-8b"), "torchtitan", 8192);
+  problem.profile.memory.logits_in_compute = 1;
+  problem.profile.memory.logits_wide = 2;
+  const MemoryModel memory(problem);
+  const auto logits = [&](const mesh::MeshSizes& sizes) {
+    std::vector<std::int64_t> stages;
+    for (const StageBudget& budget : memory.budgets(candidate_on(sizes))) {
+      stages.push_back(budget.peaks[MemoryCategory::logits]);
+    }
+    return stages;
+  };
+  EXPECT_EQ(logits({.pp = 4}), (std::vector<std::int64_t>{0, 0, 0, 10506731520}));
+  EXPECT_EQ(logits({.tp = 2, .pp = 2}), (std::vector<std::int64_t>{0, 10506731520 / 2}));
+}
+
+/// The last number of elements below 2^31 and the first above follow one formula.
+TEST(MemoryModel, LogitsOfMoreThan31Bits) {
+  Problem problem = problem_of(model::preset("llama-1m"), "torchtitan");
+  problem.model.vocab = 50257;
+  problem.profile.memory.logits_in_compute = 0;
+  problem.profile.memory.logits_wide = 1;
+  for (const auto& [tokens, elements] :
+       {std::pair(42730, std::int64_t{2147481610}), std::pair(42731, std::int64_t{2147531867})}) {
+    problem.seq_len = tokens;
+    EXPECT_EQ(MemoryModel(problem).worst(candidate_on({})).peaks[MemoryCategory::logits], 4 * elements);
+  }
+}
+
 /// The moments exist from the second step on, and decide: 14 bytes a parameter and 9.785 GiB of logits are
 /// more than the 22.488 GiB of the device; without full logits 16 bytes a parameter fit.
 TEST(MemoryModel, FitsMeansSteadyState) {

@@ -11,22 +11,26 @@
 namespace ndmesh::train {
 namespace {
 
-/// Every full parameter of the fresh model on a mesh.
-std::map<std::string, at::Tensor> fresh_values(const job::Job& job, std::uint64_t seed) {
+using Values = std::map<std::string, at::Tensor>;
+
+/// Every full parameter of the fresh model on a mesh, as each rank has it.
+std::vector<Values> fresh_values_of_ranks(const job::Job& job, std::uint64_t seed) {
   const model::ModelSpec model = job::model_of(job);
-  std::map<std::string, at::Tensor> values;
+  std::vector<Values> values(static_cast<std::size_t>(mesh::Mesh(job.mesh).world()));
   comm::run_ranks(mesh::Mesh(job.mesh), {}, [&](comm::Communicator& communicator) {
     nn::Decoder decoder(model, at::kFloat);
     const auto layout = parallel::lay_out(decoder, job, communicator);
     fill_fresh(layout->parameters(), model, seed, communicator.rank());
     for (const parallel::Trainable& trainable : layout->trainables()) {
-      const at::Tensor full = layout->gather_value(trainable).clone();
-      if (communicator.rank() == 0) {
-        values[trainable.name] = full;
-      }
+      values[static_cast<std::size_t>(communicator.rank())][trainable.name] =
+          layout->gather_value(trainable).clone();
     }
   });
   return values;
+}
+
+Values fresh_values(const job::Job& job, std::uint64_t seed) {
+  return fresh_values_of_ranks(job, seed).front();
 }
 
 class InitialValues : public testing::Test {
@@ -35,15 +39,18 @@ class InitialValues : public testing::Test {
   job::Job job_ = test::tiny_job(folder_.path(), "qwen2");
 };
 
-TEST_F(InitialValues, SameOnEveryMesh) {
+TEST_F(InitialValues, SameOnEveryRankOfEveryMesh) {
   const auto reference = fresh_values(job_, 7);
   for (const mesh::MeshSizes& sizes : {mesh::MeshSizes{.dp_shard = 4},
                                        {.dp_shard = 3},
                                        {.dp_replicate = 2},
                                        {.dp_shard = 2, .dp_replicate = 2}}) {
     job_.mesh = sizes;
-    for (const auto& [name, value] : fresh_values(job_, 7)) {
-      EXPECT_TRUE(at::equal(value, reference.at(name))) << name << " on " << sizes.name();
+    for (const Values& of_rank : fresh_values_of_ranks(job_, 7)) {
+      EXPECT_EQ(of_rank.size(), reference.size());
+      for (const auto& [name, value] : of_rank) {
+        EXPECT_TRUE(at::equal(value, reference.at(name))) << name << " on " << sizes.name();
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <nlohmann/json.hpp>
 
@@ -108,6 +109,32 @@ TEST_F(Run, GradientThatIsNotFiniteEndsTheRunBeforeTheWeightsChange) {
     EXPECT_THAT(error.what(), testing::HasSubstr("rank 0: "));
   }
   EXPECT_FALSE(fs::exists(folder_.path() / "model"));
+}
+
+/// A disk with room for one and a half models: the second save fails before anything is written, on all ranks, and
+/// the first model stays.
+TEST_F(Run, FullDiskEndsTheRunAndKeepsTheModelBefore) {
+  const fs::path disk = folder_ / "disk";
+  fs::create_directory(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=1500k") != 0) {
+    GTEST_SKIP() << "mounting a small disk needs root";
+  }
+  job_.mesh.dp_shard = 2;
+  job_.train.steps = 1;
+  run_training(open_inputs(job_), {disk, nullptr, {}});
+  const std::string before = contents(disk / "model" / "model.safetensors");
+  const std::int64_t bytes = 8 * job::model_of(job_).parameter_count();
+  EXPECT_GE(static_cast<std::int64_t>(before.size()), bytes);
+  try {
+    run_training(open_inputs(job_), {disk, nullptr, {}});
+    ADD_FAILURE() << "there was room for two";
+  } catch (const RunError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr((disk / "model").string()));
+    EXPECT_THAT(error.what(), testing::HasSubstr(std::to_string(bytes) + " bytes are to be written"));
+  }
+  EXPECT_EQ(contents(disk / "model" / "model.safetensors"), before);
+  EXPECT_FALSE(fs::exists(disk / "model.partial"));
+  ::umount(disk.c_str());
 }
 
 TEST_F(Run, TokensOutsideTheVocabularyAreRefusedBeforeAnythingStarts) {

@@ -1,6 +1,5 @@
 #include "ndmesh/train/parameter_file.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +11,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/base/text.h"
+#include "ndmesh/train/on_any_rank.h"
 #include "ndmesh/train/safetensors.h"
 #include "ndmesh/train/scalar_type.h"
 
@@ -19,13 +19,6 @@ namespace ndmesh::train {
 namespace {
 
 using parallel::OwnedParameter;
-
-/// Whether it is so on any rank. All ranks have come here when it returns.
-bool on_any_rank(bool mine, comm::Communicator& communicator, const char* label) {
-  const at::Tensor flag = at::full({1}, mine ? 1 : 0, at::kLong);
-  communicator.everyone().all_reduce({flag}, comm::Reduction::max, label);
-  return flag.item<std::int64_t>() != 0;
-}
 
 /// Gathers the values one by one, in order: on rank 0 for the writer, on the others because rank 0 does.
 class Gatherer {

@@ -1,6 +1,5 @@
 #include "ndmesh/train/run.h"
 
-#include <ATen/Functions.h>
 #include <fmt/format.h>
 
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "ndmesh/measure/record.h"
 #include "ndmesh/plan/memory.h"
 #include "ndmesh/train/gradient_file.h"
+#include "ndmesh/train/on_any_rank.h"
 #include "ndmesh/train/trainer.h"
 
 namespace ndmesh::train {
@@ -54,11 +54,9 @@ class Narrator {
   measure::Record record_;
 };
 
-/// Whether any rank was asked to stop: all must agree on the step after which they do.
+/// All ranks must agree on the step after which they stop.
 bool agreed_to_stop(comm::Communicator& communicator, const std::atomic<bool>* stop) {
-  const at::Tensor asked = at::full({1}, stop != nullptr && stop->load() ? 1 : 0, at::kLong);
-  communicator.everyone().all_reduce({asked}, comm::Reduction::max, "stop");
-  return asked.item<std::int64_t>() != 0;
+  return on_any_rank(stop != nullptr && stop->load(), communicator, "stop");
 }
 
 bool is_due(std::int64_t step, std::int64_t every) {

@@ -13,6 +13,7 @@
 #include "ndmesh/train/gradient_norm.h"
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/lr_schedule.h"
+#include "ndmesh/train/on_any_rank.h"
 #include "ndmesh/train/scalar_type.h"
 #include "ndmesh/train/thread_count.h"
 
@@ -77,14 +78,26 @@ void Trainer::trace(measure::RankTrace* trace) {
 }
 
 measure::StepReport Trainer::step() {
+  begin_step();
+  const MemoryScope scope(MemoryCategory::activations);
+  return step_over(reader_.read(step_));
+}
+
+measure::StepReport Trainer::step(const std::vector<MicroBatch>& batches) {
+  begin_step();
+  const MemoryScope scope(MemoryCategory::activations);
+  return step_over(batches);
+}
+
+void Trainer::begin_step() {
   ledger_.reset_peaks();
   nn::take_host_traffic();  // of what was done between steps
   clock_.begin();
   clock_.enter(Part::input);
-  const MemoryScope scope(MemoryCategory::activations);
-  const std::vector<MicroBatch> batches = reader_.read(step_);
-  step_ += 1;
+}
 
+measure::StepReport Trainer::step_over(const std::vector<MicroBatch>& batches) {
+  step_ += 1;
   clock_.enter(Part::compute);
   const Sums sums = forward_backward(batches);
   if (observer_) {
@@ -123,7 +136,7 @@ Trainer::Sums Trainer::forward_backward(const std::vector<MicroBatch>& batches) 
 
 double Trainer::update(std::int64_t step, std::int64_t valid, double lr) {
   const double norm = global_gradient_norm(layout_->trainables(), communicator_);
-  if (!std::isfinite(norm)) {
+  if (on_any_rank(!std::isfinite(norm), communicator_, "gradient is finite")) {
     throw RunError(
         fmt::format("step {}: the gradient is not finite ({}); no value was changed. A smaller optimizer.lr, "
                     "or precision.dtype=float32, may help",

@@ -30,8 +30,14 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// The next step. RunError on every rank, before any value changes, when the gradient is not finite.
+  /// The next step, over the samples of the job's files. RunError on every rank, before any value changes, when the
+  /// gradient is not finite on one of them.
   measure::StepReport step();
+
+  /// The next step over micro-batches of one's own, this rank's part of the global batch: one or more, as many on every
+  /// rank. Targets may be nn::ignored: the loss is the sum of the token losses of all ranks over the number of all valid
+  /// targets; where there is none at all it is 0, and nothing changes.
+  measure::StepReport step(const std::vector<MicroBatch>& batches);
 
   /// Mean loss over train.eval_batches global batches of data.eval_files, always the same ones.
   double evaluate();
@@ -47,6 +53,8 @@ class Trainer {
     double loss = 0;
     std::int64_t valid = 0;
   };
+  void begin_step();
+  measure::StepReport step_over(const std::vector<MicroBatch>& batches);
   Sums forward_backward(const std::vector<MicroBatch>& batches);
   double update(std::int64_t step, std::int64_t valid, double lr);
   std::int64_t count_valid(const std::vector<MicroBatch>& batches);
