@@ -40,8 +40,21 @@ TEST(GradientNorm, EachElementCountsOnceWhateverTheMesh) {
   }
 }
 
+/// Own norms 3 and 4 on two ranks: one norm of 5, and one factor.
+TEST(GradientNorm, PartsAreClippedByTheNormOfTheWhole) {
+  const mesh::Mesh mesh({.dp_shard = 2});
+  comm::run_ranks(mesh, {}, [&](comm::Communicator& communicator) {
+    const std::int64_t rank = communicator.rank();
+    parallel::Trainable part = trainable("a", mesh, rank, true, 0);  // 3 rows and 2
+    part.gradient[0][1] = rank == 0 ? 3.0 : -4.0;
+    const double norm = global_gradient_norm({part}, communicator);
+    EXPECT_DOUBLE_EQ(norm, 5.0);
+    EXPECT_NEAR(clip_factor(norm, 1.0), 0.2, 1e-6);
+  });
+}
+
 TEST(GradientNorm, ClippingScalesDownOnly) {
-  EXPECT_NEAR(clip_factor(5.0, 1.0), 0.2, 1e-6);  // parts of norms 3 and 4
+  EXPECT_NEAR(clip_factor(5.0, 1.0), 0.2, 1e-6);
   EXPECT_DOUBLE_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(clip_factor(5.0, 0.0), 1.0);
 }
