@@ -115,6 +115,18 @@ TEST(Warnings, EachIsGivenWhereItsConditionHoldsAndOnlyThere) {
   }
 }
 
+/// Data parallelism runs with every zero stage, recompute and offload.
+TEST(Warnings, WhatRunsIsNotCalledOnlyPlanned) {
+  for (const char* const yaml : {"mesh: {dp_shard_size: 8}\nshard: {zero: 1}",
+                                 "mesh: {dp_shard_size: 8}\nshard: {zero: 2}\nrecompute: {policy: selective}",
+                                 "mesh: {dp_shard_size: 4, dp_replicate_size: 2}\nrecompute: {policy: full}",
+                                 "mesh: {dp_shard_size: 8}\nshard: {zero: 3, offload: all}"}) {
+    const TrainingQuestion question = ask("llama-3-8b", "8xH100-SXM", yaml);
+    EXPECT_FALSE(answer_to(question).result.plans.empty()) << yaml;
+    EXPECT_EQ(text_of(question, "only planned"), "") << yaml;
+  }
+}
+
 // The head is as much work as two and a half of four layers: it is not the micro-batches that are missing.
 TEST(Warnings, ABubbleOfUnequalStagesIsNamedAsOne) {
   EXPECT_THAT(
