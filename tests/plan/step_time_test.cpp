@@ -231,6 +231,24 @@ TEST(StepTime, OffloadedOptimizerPaysTransfers) {
   EXPECT_GT(step(problem, candidate).optimizer, device.optimizer);
 }
 
+/// Where nothing hides it, what each micro-batch sends over the host link is seen: values twice, gradients once.
+TEST(StepTime, OffloadedShardsPayTheHostLinkEachMicroBatch) {
+  Problem problem = on_nodes(1);
+  problem.profile.time.prefetch = false;
+  problem.profile.time.overlap_gradients = false;
+  problem.profile.time.reduce_each_micro_batch = true;
+  Candidate candidate = with({.dp_shard = 8});
+  candidate.zero = 3;
+  const StepTime device = step(problem, candidate);
+  candidate.offload = job::Offload::all;
+  const StepTime host = step(problem, candidate);
+  const double owned = static_cast<double>(problem.model.parameter_count()) / 8;
+  const double bytes = owned * (2 + 2 + static_cast<double>(problem.profile.time.gradient_bytes));
+  const auto passes = static_cast<double>(micro_batches(problem, candidate));
+  const double expected = passes * bytes / problem.cluster.device.host_bandwidth;
+  EXPECT_NEAR(host.exposed - device.exposed, expected, 1e-4 * expected);  // norms are left out
+}
+
 /// Random candidates for a model of 24 layers on 64 devices.
 class RandomCandidates {
  public:

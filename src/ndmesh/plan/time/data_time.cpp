@@ -33,6 +33,11 @@ double by_units(const Work& work, const DataGroups& groups, double bytes, const 
   return seconds;
 }
 
+/// Whether what a rank owns of parameters and gradients is in host memory.
+bool all_on_host(const Candidate& candidate) {
+  return candidate.zero == 3 && candidate.offload == job::Offload::all;
+}
+
 }  // namespace
 
 DataGroups data_groups(const Candidate& candidate, const Collectives& collectives) {
@@ -43,7 +48,7 @@ DataGroups data_groups(const Candidate& candidate, const Collectives& collective
 }
 
 DataTime data_time(const Problem& problem, const Candidate& candidate, const DataGroups& groups,
-                   const Collectives& collectives, const Work& work) {
+                   const Collectives& collectives, const Work& work, const Rates& rates) {
   const TimeProfile& profile = problem.profile.time;
   const double element = static_cast<double>(bytes_of(problem.precision.compute));
   const double gradient = static_cast<double>(profile.gradient_bytes);
@@ -61,11 +66,16 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
     time.reduce_last = hide(by_units(work, whole, gradient, sum), parts, backward, profile.overlap_gradients);
     return time;
   }
+  const auto host_link = [&](double bytes) {
+    return all_on_host(candidate) ? updated_elements(candidate, groups, work) * bytes / rates.host_bandwidth
+                                  : 0;
+  };
   double window = backward;
   const double gathered = by_units(work, groups, element, gather);
   if (candidate.zero == 3) {
-    time.gather_forward = hide(gathered, parts, forward, profile.prefetch);
-    time.gather_backward = hide(candidate.reshard ? gathered : 0, parts, backward, profile.prefetch);
+    const double brought = gathered + host_link(element);
+    time.gather_forward = hide(brought, parts, forward, profile.prefetch);
+    time.gather_backward = hide(candidate.reshard ? brought : 0, parts, backward, profile.prefetch);
     window = std::max(0.0, window - time.gather_backward.hidden);
   } else {
     const auto turns = [&](const GroupCost& group, double bytes) {
@@ -76,7 +86,8 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
   }
   const bool each = candidate.zero >= 2 && profile.reduce_each_micro_batch;
   Shown& reduced = each ? time.reduce_each : time.reduce_last;
-  reduced = hide(by_units(work, groups, gradient, gather), parts, window, profile.overlap_gradients);
+  reduced = hide(by_units(work, groups, gradient, gather) + host_link(gradient), parts, window,
+                 profile.overlap_gradients);
   const double shard = (work.dense / groups.shard.ranks) * gradient;
   time.replicate = hide(parts * collectives.all_reduce(groups.replicate, shard / parts), parts,
                         std::max(0.0, window - reduced.hidden), profile.overlap_gradients);
@@ -92,8 +103,9 @@ double optimizer_seconds(const Candidate& candidate, const Rates& rates, double 
   if (candidate.offload == job::Offload::none) {
     return elements * rates.optimizer_bytes / rates.memory_bandwidth;
   }
-  const double transfer =
-      elements * (4 + rates.element_bytes) / rates.host_bandwidth;  // gradients there, values back
+  const double crossing =
+      all_on_host(candidate) ? 0 : 4 + rates.element_bytes;  // gradients there, values back
+  const double transfer = elements * crossing / rates.host_bandwidth;
   return transfer + elements * rates.optimizer_bytes / rates.host_optimizer_bandwidth;
 }
 

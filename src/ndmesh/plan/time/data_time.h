@@ -3,6 +3,7 @@
 #include "ndmesh/plan/problem.h"
 #include "ndmesh/plan/time/collectives.h"
 #include "ndmesh/plan/time/layer_time.h"
+#include "ndmesh/plan/time/rates.h"
 
 namespace ndmesh::plan {
 
@@ -36,15 +37,16 @@ struct DataTime {
   double once() const { return reduce_last.exposed + replicate.exposed + gather_updated.exposed; }
 };
 
-/// `work`: all of the rank's layers and ends for one micro-batch.
+/// `work`: all of the rank's layers and ends for one micro-batch. Where zero 3 keeps what a rank owns on the host, a gather
+/// brings it first, and a reduction sends it there.
 DataTime data_time(const Problem& problem, const Candidate& candidate, const DataGroups& groups,
-                   const Collectives& collectives, const Work& work);
+                   const Collectives& collectives, const Work& work, const Rates& rates);
 
 /// Elements that the rank's optimizer updates.
 double updated_elements(const Candidate& candidate, const DataGroups& groups, const Work& work);
 
 /// Seconds of the optimizer with clipping over `elements`, on the device or (offload) on the host with its
-/// transfers.
+/// transfers; none where all that it reads and writes is there already.
 double optimizer_seconds(const Candidate& candidate, const Rates& rates, double elements);
 
 }  // namespace ndmesh::plan

@@ -168,7 +168,7 @@ RankTime TimeModel::State::rank_time(const Candidate& candidate, const DataGroup
                                      const Work& work) const {
   RankTime rank;
   rank.work = work;
-  rank.data = data_time(problem_, candidate, groups, collectives_, work);
+  rank.data = data_time(problem_, candidate, groups, collectives_, work, rates_);
   const DataTime& data = rank.data;
   const double slow_forward = rates_.overlap_slowdown * data.gather_forward.hidden;
   const double slow_backward =
