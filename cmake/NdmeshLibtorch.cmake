@@ -11,6 +11,17 @@ function(ndmesh_add_libtorch folder)
                         ${folder}/lib/libc10.so)
 endfunction()
 
+# ndmesh_add_libtorch_cuda(FOLDER): ndmesh::libtorch with the wheel's CUDA libraries. What they need in turn (NCCL, cuBLAS ...) they
+# find beside the wheel. --no-as-needed: nothing calls into libtorch_cuda by name, it registers its kernels when it is loaded.
+function(ndmesh_add_libtorch_cuda folder)
+  if(NOT EXISTS ${folder}/lib/libtorch_cuda.so)
+    message(FATAL_ERROR "NDMESH_CUDA=ON, but NDMESH_TORCH=${folder} is a CPU wheel (no lib/libtorch_cuda.so). Give the folder "
+                        "`torch` of a CUDA wheel, -DNDMESH_TORCH=FOLDER, or configure without NDMESH_CUDA (preset release).")
+  endif()
+  target_link_libraries(ndmesh::libtorch INTERFACE -Wl,--no-as-needed ${folder}/lib/libtorch_cuda.so -Wl,--as-needed
+                        ${folder}/lib/libc10_cuda.so)
+endfunction()
+
 # ndmesh_torch_version(FOLDER OUT): "2.13.0", of a CPU and a CUDA wheel alike; empty where FOLDER holds no torch wheel.
 function(ndmesh_torch_version folder out)
   set(version "")

@@ -3,7 +3,9 @@
 
 if(NOT NDMESH_TORCH)
   file(GLOB installed ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-  list(GET installed 0 installed)  # empty stays empty
+  if(installed)
+    list(GET installed 0 installed)
+  endif()
   set(NDMESH_TORCH "${installed}" CACHE PATH "Folder `torch` of an installed torch wheel" FORCE)
 endif()
 if(NOT EXISTS ${NDMESH_TORCH}/lib/libtorch_cpu.so)
@@ -13,6 +15,9 @@ endif()
 
 include(NdmeshLibtorch)
 ndmesh_add_libtorch(${NDMESH_TORCH})
+if(NDMESH_CUDA)
+  ndmesh_add_libtorch_cuda(${NDMESH_TORCH})
+endif()
 
 # Parsing libtorch's headers costs 10 to 20 s a file: they are precompiled once, here, and reused everywhere.
 add_library(ndmesh_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
