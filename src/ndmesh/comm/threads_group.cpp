@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ndmesh/base/race_visibility.h"
 #include "ndmesh/comm/threads_work.h"
 
 namespace ndmesh::comm {
@@ -74,6 +75,7 @@ std::shared_ptr<SharedCall> ThreadsGroup::post(const Place& place, std::shared_p
     if (!mismatch) {
       Slot& slot = shared->slot(place.slot);
       for (const at::Tensor& tensor : call.outputs) {
+        note_written(tensor.const_data_ptr(), tensor.nbytes());
         slot.outputs.push_back(tensor.mutable_data_ptr());
       }
       for (const at::Tensor& tensor : call.inputs) {

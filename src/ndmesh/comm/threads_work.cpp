@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "ndmesh/base/race_visibility.h"
 #include "ndmesh/comm/transfer.h"
 
 namespace ndmesh::comm {
@@ -75,6 +76,9 @@ void ThreadsWork::wait() {
   const double arrived = seconds_now();
   transfer();
   waited_ = true;
+  for (const at::Tensor& output : call_->slot(slot_).call.outputs) {
+    note_read(output.const_data_ptr(), output.nbytes());
+  }
   record_.finished = seconds_now();
   record_.skew = arrived - record_.waited;
   record_.transfer = record_.finished - arrived;
@@ -113,6 +117,9 @@ void ThreadsWork::release() {
   released_ = true;
   report();
   Call& mine = call_->slot(slot_).call;
+  for (const at::Tensor& input : mine.inputs) {
+    note_written(input.const_data_ptr(), input.nbytes());
+  }
   mine.outputs.clear();  // peers that come late keep the call, but not this rank's memory
   mine.inputs.clear();
 }

@@ -13,6 +13,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/base/race_visibility.h"
 #include "ndmesh/layout/layout.h"
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/host_memory.h"
@@ -253,6 +254,9 @@ void ShardedUnit::free_gathered() {
 }
 
 void ShardedUnit::values_changed() {
+  for (const at::Tensor& value : values_) {
+    note_written(value.const_data_ptr(), value.nbytes());
+  }
   free_gathered();
   state_ = State::away;
 }
