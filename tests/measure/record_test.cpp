@@ -20,6 +20,8 @@ StepReport example() {
   report.times[Part::exposed] = 0.5;
   report.times.exposed["dp_shard/all_gather"] = {0.2, 0.3};
   report.memory[MemoryCategory::parameters] = 1024;
+  report.memory_at_peak[MemoryCategory::parameters] = 1000;
+  report.memory_peaks[static_cast<std::size_t>(MemoryCategory::parameters)] = {1, 2, 1024, 3};
   return report;
 }
 
@@ -33,6 +35,9 @@ TEST(Record, StepHasTheKeysOfTheContract) {
   EXPECT_EQ(line["tokens_per_second"], 2048.0);
   EXPECT_EQ(line["memory"].size(), memory_category_count);
   EXPECT_EQ(line["memory"]["parameters"], 1024);
+  EXPECT_EQ(line["memory_at_peak"]["parameters"], 1000);
+  EXPECT_EQ(line["ranks"]["memory"].size(), 1);  // those that some rank used
+  EXPECT_EQ(line["ranks"]["memory"]["parameters"]["max_rank"], 3);
   EXPECT_EQ(line["time"].size(), part_count);
   EXPECT_EQ(line["exposed"]["dp_shard/all_gather"]["transfer"], 0.3);
 }

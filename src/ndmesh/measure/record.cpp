@@ -18,6 +18,17 @@ json to_json(const Spread& spread) {
   return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}, {"max_rank", spread.max_rank}};
 }
 
+/// Of the categories that some rank used.
+json to_json(const std::array<Spread, memory_category_count>& peaks) {
+  json out = json::object();
+  for (std::size_t i = 0; i < memory_category_count; ++i) {
+    if (peaks[i].max > 0) {
+      out[std::string(memory_category_names[i])] = to_json(peaks[i]);
+    }
+  }
+  return out;
+}
+
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -84,12 +95,15 @@ json to_json(const StepReport& report) {
       {"mfu", mfu ? json(*mfu) : json(nullptr)},
       {"peak_rss_bytes", report.peak_rss_bytes},
       {"memory", to_json(report.memory)},
+      {"memory_at_peak", to_json(report.memory_at_peak)},
       {"host",
        {{"peak", report.host.peak}, {"to_host", report.host.to_host}, {"to_device", report.host.to_device}}},
       {"time", std::move(time)},
       {"exposed", std::move(exposed)},
       {"ranks",
-       {{"memory_total", to_json(report.memory_total)}, {"exposed_seconds", to_json(report.exposed)}}}};
+       {{"memory_total", to_json(report.memory_total)},
+        {"memory", to_json(report.memory_peaks)},
+        {"exposed_seconds", to_json(report.exposed)}}}};
 }
 
 json identity(const job::Job& job, const model::ModelSpec& model, const RankMemory& predicted) {

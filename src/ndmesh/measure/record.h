@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +36,9 @@ struct StepReport {
   std::optional<double> peak_flops;  ///< of all devices together; unknown for CPUs, and then there is no MFU
   StepTimes times;                   ///< of rank 0
   MemoryBytes memory;                ///< each category's own peak on the rank with the largest total peak
+  MemoryBytes memory_at_peak;        ///< on that rank, what was live when the sum of categories was largest
   Spread memory_total;               ///< peak of the sum of categories, over ranks
+  std::array<Spread, memory_category_count> memory_peaks;  ///< each category's own peak, over ranks
   HostUse host;
   Spread exposed;  ///< exposed seconds, over ranks
   std::int64_t peak_rss_bytes = 0;

@@ -165,9 +165,41 @@ double Trainer::sum_over_loss_ranks(double value, const char* label) {
   return sum.item<double>();
 }
 
+namespace {
+
+/// Columns of a table that has a row for each rank: single figures, then three runs of bytes by category.
+enum Column : std::int64_t { seconds, exposed, total_peak, host_peak, to_host, to_device, peaks };
+constexpr auto width = static_cast<std::int64_t>(memory_category_count);
+constexpr std::int64_t at_peak = peaks + width;
+constexpr std::int64_t host_peaks = at_peak + width;
+
+class Figures {
+ public:
+  explicit Figures(const at::Tensor& table) : table_(table) {}
+
+  measure::Spread spread(std::int64_t column) const {
+    const at::Tensor values = table_.select(1, column).contiguous();
+    const auto* begin = values.const_data_ptr<double>();
+    return measure::spread_of(std::vector<double>(begin, begin + values.size(0)));
+  }
+  std::int64_t bytes(std::int64_t rank, std::int64_t column) const {
+    return static_cast<std::int64_t>(table_[rank][column].item<double>());
+  }
+  MemoryBytes by_category(std::int64_t rank, std::int64_t first) const {
+    MemoryBytes result;
+    for (std::size_t c = 0; c < memory_category_count; ++c) {
+      result.by_category[c] = bytes(rank, first + static_cast<std::int64_t>(c));
+    }
+    return result;
+  }
+
+ private:
+  at::Tensor table_;
+};
+
+}  // namespace
+
 measure::StepReport Trainer::report(const measure::StepTimes& times) const {
-  // Each rank's figures, in a row: single numbers, then each category's peak on the device and on the host.
-  enum : std::int64_t { seconds, exposed, total_peak, host_peak, to_host, to_device, categories };
   const nn::HostTraffic traffic = nn::take_host_traffic();
   std::vector<double> mine = {times.total,
                               times[Part::exposed],
@@ -175,34 +207,24 @@ measure::StepReport Trainer::report(const measure::StepTimes& times) const {
                               static_cast<double>(ledger_.host_peak_total()),
                               static_cast<double>(traffic.to_host),
                               static_cast<double>(traffic.to_device)};
-  for (const MemoryBytes& peaks : {ledger_.peaks(), ledger_.host_peaks()}) {
-    mine.insert(mine.end(), peaks.by_category.begin(), peaks.by_category.end());
+  for (const MemoryBytes& bytes : {ledger_.peaks(), ledger_.at_peak(), ledger_.host_peaks()}) {
+    mine.insert(mine.end(), bytes.by_category.begin(), bytes.by_category.end());
   }
-  const at::Tensor all = of_all_ranks(mine);
-  const auto spread = [&](std::int64_t column) {
-    const at::Tensor values = all.select(1, column).contiguous();
-    const auto* begin = values.const_data_ptr<double>();
-    return measure::spread_of(std::vector<double>(begin, begin + communicator_.world()));
-  };
-  const auto bytes = [&](std::int64_t rank, std::int64_t column) {
-    return static_cast<std::int64_t>(all[rank][column].item<double>());
-  };
-  const auto by_category = [&](std::int64_t rank, std::int64_t first) {
-    MemoryBytes peaks;
-    for (std::size_t c = 0; c < memory_category_count; ++c) {
-      peaks.by_category[c] = bytes(rank, first + static_cast<std::int64_t>(c));
-    }
-    return peaks;
-  };
+  const Figures all(of_all_ranks(mine));
   measure::StepReport report;
   report.step = step_;
-  report.seconds = spread(seconds).max;
-  report.exposed = spread(exposed);
-  report.memory_total = spread(total_peak);
-  report.memory = by_category(report.memory_total.max_rank, categories);
-  const std::int64_t host = spread(host_peak).max_rank;
-  report.host = {by_category(host, categories + static_cast<std::int64_t>(memory_category_count)),
-                 bytes(host, host_peak), bytes(host, to_host), bytes(host, to_device)};
+  report.seconds = all.spread(seconds).max;
+  report.exposed = all.spread(exposed);
+  report.memory_total = all.spread(total_peak);
+  const std::int64_t fullest = report.memory_total.max_rank;
+  report.memory = all.by_category(fullest, peaks);
+  report.memory_at_peak = all.by_category(fullest, at_peak);
+  for (std::size_t c = 0; c < memory_category_count; ++c) {
+    report.memory_peaks[c] = all.spread(peaks + static_cast<std::int64_t>(c));
+  }
+  const std::int64_t host = all.spread(host_peak).max_rank;
+  report.host = {all.by_category(host, host_peaks), all.bytes(host, host_peak), all.bytes(host, to_host),
+                 all.bytes(host, to_device)};
   report.times = times;
   report.peak_rss_bytes = measure::peak_rss_bytes();
   report.flops_per_token = model::flops_per_token(inputs_.model, inputs_.job.batch.seq_len).total();
