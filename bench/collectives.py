@@ -3,8 +3,8 @@
 
     bench/collectives.py --build build/release --torchrun VENV/bin/torchrun [--turns 3]
 
-Needs a build with -DNDMESH_BENCH=ON while an MPI compiler was there (libopenmpi-dev), and a torch with Gloo. Prints the bytes that a rank
-must receive over the time (median of the turns), and its share of a memcpy of as many bytes with both cores busy.
+Needs a build with -DNDMESH_BENCH=ON while an MPI compiler was there (libopenmpi-dev), and a torch with Gloo. Prints the bytes
+that a rank must receive over the time (median of the turns), and its share of a memcpy of as many bytes with both cores busy.
 """
 
 import argparse
