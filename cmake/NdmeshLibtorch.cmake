@@ -11,8 +11,8 @@ function(ndmesh_add_libtorch folder)
                         ${folder}/lib/libc10.so)
 endfunction()
 
-# ndmesh_add_libtorch_cuda(FOLDER): ndmesh::libtorch with the wheel's CUDA libraries. What they need in turn (NCCL, cuBLAS ...) they
-# find beside the wheel. --no-as-needed: nothing calls into libtorch_cuda by name, it registers its kernels when it is loaded.
+# ndmesh_add_libtorch_cuda(FOLDER): ndmesh::libtorch with the wheel's CUDA libraries. What they need in turn (NCCL, cuBLAS) they
+# find beside the wheel. --no-as-needed: nothing calls libtorch_cuda by name, it registers its kernels when it is loaded.
 function(ndmesh_add_libtorch_cuda folder)
   if(NOT EXISTS ${folder}/lib/libtorch_cuda.so)
     message(FATAL_ERROR "NDMESH_CUDA=ON, but NDMESH_TORCH=${folder} is a CPU wheel (no lib/libtorch_cuda.so). Give the folder "
