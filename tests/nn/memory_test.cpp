@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <mutex>
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/functional.h"
@@ -14,11 +15,11 @@ namespace {
 
 using namespace test;
 
+std::mutex counting;  // threads inside operators allocate too
 MemoryBytes live;
 MemoryBytes peak;
 
-/// Bytes asked for, by the category of the moment; one thread. 64 bytes before each block say what is given
-/// back.
+/// Bytes asked for, by the category of the moment. 64 bytes before each block say what is given back.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -26,6 +27,7 @@ class CountingAllocator final : public c10::Allocator {
     auto* header = reinterpret_cast<std::int64_t*>(block);
     header[0] = static_cast<std::int64_t>(bytes);
     header[1] = static_cast<std::int64_t>(current_memory_category());
+    const std::lock_guard lock(counting);
     live.by_category[static_cast<std::size_t>(header[1])] += header[0];
     peak[current_memory_category()] =
         std::max(peak[current_memory_category()], live[current_memory_category()]);
@@ -43,7 +45,10 @@ class CountingAllocator final : public c10::Allocator {
     }
     auto* block = static_cast<std::byte*>(data) - 64;
     const auto* header = reinterpret_cast<const std::int64_t*>(block);
-    live.by_category[static_cast<std::size_t>(header[1])] -= header[0];
+    {
+      const std::lock_guard lock(counting);
+      live.by_category[static_cast<std::size_t>(header[1])] -= header[0];
+    }
     std::free(block);
   }
 };
@@ -51,8 +56,8 @@ class CountingAllocator final : public c10::Allocator {
 class Memory : public testing::Test {
  protected:
   void SetUp() override {
-    static CountingAllocator counting;
-    c10::SetCPUAllocator(&counting, 1);
+    static CountingAllocator allocator;
+    c10::SetCPUAllocator(&allocator, 1);
   }
 
   /// Bytes that live after `forward` beyond those before, with its outputs held.
