@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "ndmesh/comm/elements.h"
+#include "ndmesh/comm/streamed_copy.h"
 #include "ndmesh/comm/vectorise.h"
 
 namespace ndmesh::comm {
@@ -99,8 +100,10 @@ template <class Combine, class From, class Wide>
 template <class To, class From>
 void sum_typed(To* to, Sources from, bool accumulate, std::int64_t count) {
   using Wide = Sum<To, From>;
+  const bool streams = !accumulate && static_cast<std::size_t>(count) * sizeof(To) >= streamed_bytes;
   vectorise([&]() __attribute__((always_inline)) {
     Wide part[block];
+    alignas(64) To result[block];
     for (std::int64_t begin = 0; begin < count; begin += block) {
       const std::int64_t n = std::min(block, count - begin);
       To* out = to + begin;
@@ -110,11 +113,18 @@ void sum_typed(To* to, Sources from, bool accumulate, std::int64_t count) {
           part[i] += static_cast<Wide>(widen(out[i]));
         }
       }
+      To* narrowed = streams ? result : out;
       for (std::int64_t i = 0; i < n; ++i) {
-        out[i] = Narrow<To>::from(part[i]);
+        narrowed[i] = Narrow<To>::from(part[i]);
+      }
+      if (streams) {
+        streamed_copy(out, result, static_cast<std::size_t>(n) * sizeof(To));
       }
     }
   });
+  if (streams) {
+    end_streaming();
+  }
 }
 
 template <class Combine, class T>
