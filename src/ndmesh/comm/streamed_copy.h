@@ -14,8 +14,8 @@ namespace ndmesh::comm {
 inline constexpr std::size_t streamed_bytes = std::size_t{1} << 20;
 
 /// memcpy past the caches: lines are written without being fetched first, which is a quarter of the traffic of a sum of two.
-/// `from` is 16-byte aligned; where `to` is not, or bytes are no whole lines, it copies as ever. Call end_streaming before another
-/// thread may read `to`.
+/// `from` is 16-byte aligned; where `to` is not, or bytes are no whole lines, it copies as ever. Call end_streaming before
+/// another thread may read `to`.
 inline void streamed_copy(void* to, const void* from, std::size_t bytes) {
 #if defined(__SSE2__)
   if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0 && bytes % 64 == 0) {
