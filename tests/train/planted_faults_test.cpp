@@ -10,6 +10,7 @@
 #include "ndmesh/train/inputs.h"
 #include "ndmesh/train/optimizer.h"
 #include "ndmesh/train/parity.h"
+#include "train/gathered.h"
 #include "train/models.h"
 #include "train/scratch_folder.h"
 
@@ -56,10 +57,7 @@ class FaultyRank {
 
   void step(std::int64_t number, Trajectory* trajectory) {
     const double loss = forward_backward(number);
-    std::map<std::string, at::Tensor> gradients;
-    for (const parallel::Trainable& trainable : layout_->trainables()) {
-      gradients[trainable.name] = layout_->gather_gradient(trainable).clone();
-    }
+    std::map<std::string, at::Tensor> gradients = test::gradients_of(*layout_);
     if (trajectory != nullptr) {
       trajectory->losses.push_back(loss);
       trajectory->gradients.push_back(std::move(gradients));

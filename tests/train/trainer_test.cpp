@@ -12,6 +12,7 @@
 #include "ndmesh/parallel/replicate.h"
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/parity.h"
+#include "train/gathered.h"
 #include "train/models.h"
 #include "train/scratch_folder.h"
 
@@ -21,6 +22,7 @@ namespace ndmesh::train {
 namespace {
 
 using mesh::MeshSizes;
+using test::gradients_of;
 using testing::HasSubstr;
 
 constexpr std::int64_t length = 16;
@@ -56,14 +58,6 @@ std::vector<MicroBatch> part_of(const std::vector<std::int64_t>& valid, std::int
     batches.push_back(rows(valid, first + done, micro));
   }
   return batches;
-}
-
-std::map<std::string, at::Tensor> gradients_of(parallel::DataParallel& layout) {
-  std::map<std::string, at::Tensor> gradients;
-  for (const parallel::Trainable& trainable : layout.trainables()) {
-    gradients[trainable.name] = layout.gather_gradient(trainable).clone();
-  }
-  return gradients;
 }
 
 std::map<std::string, at::Tensor> values_of(parallel::DataParallel& layout) {

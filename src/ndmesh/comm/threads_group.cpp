@@ -74,8 +74,8 @@ std::shared_ptr<SharedCall> ThreadsGroup::post(const Place& place, std::shared_p
     mismatch = contradiction(*shared, place.slot, *note);
     if (!mismatch) {
       Slot& slot = shared->slot(place.slot);
+      note_written(call.outputs);
       for (const at::Tensor& tensor : call.outputs) {
-        note_written(tensor.const_data_ptr(), tensor.nbytes());
         slot.outputs.push_back(tensor.mutable_data_ptr());
       }
       for (const at::Tensor& tensor : call.inputs) {

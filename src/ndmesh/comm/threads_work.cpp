@@ -76,9 +76,7 @@ void ThreadsWork::wait() {
   const double arrived = seconds_now();
   transfer();
   waited_ = true;
-  for (const at::Tensor& output : call_->slot(slot_).call.outputs) {
-    note_read(output.const_data_ptr(), output.nbytes());
-  }
+  note_read(call_->slot(slot_).call.outputs);
   record_.finished = seconds_now();
   record_.skew = arrived - record_.waited;
   record_.transfer = record_.finished - arrived;
@@ -117,9 +115,7 @@ void ThreadsWork::release() {
   released_ = true;
   report();
   Call& mine = call_->slot(slot_).call;
-  for (const at::Tensor& input : mine.inputs) {
-    note_written(input.const_data_ptr(), input.nbytes());
-  }
+  note_written(mine.inputs);
   mine.outputs.clear();  // peers that come late keep the call, but not this rank's memory
   mine.inputs.clear();
 }

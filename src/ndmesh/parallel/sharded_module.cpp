@@ -72,8 +72,8 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
     owned_.push_back({p.name, std::move(layout), place.unit->value(place.index),
                       place.unit->is_value_on_host(place.index)});
     if (place.index < place.unit->trained()) {
-      trainables_.push_back({owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1,
-                             place.unit->are_gradients_on_host()});
+      trainables_.push_back(
+          {owned_.back(), place.unit->gradient(place.index), p.tensor.dim() > 1, place.unit->all_on_host()});
     }
     names[place.unit].push_back(p.name);
   }
@@ -181,7 +181,7 @@ void ShardedModule::finish_pending() {
 }
 
 void ShardedModule::start_replica_reduce(ShardedUnit& unit) {
-  if (unit.are_gradients_on_host() && replica_reducing_ != nullptr) {
+  if (unit.all_on_host() && replica_reducing_ != nullptr) {
     replica_reducing_->finish_replica_reduce();  // of what is away, one unit is here at a time
   }
   unit.start_replica_reduce();

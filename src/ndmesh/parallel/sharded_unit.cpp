@@ -254,9 +254,7 @@ void ShardedUnit::free_gathered() {
 }
 
 void ShardedUnit::values_changed() {
-  for (const at::Tensor& value : values_) {
-    note_written(value.const_data_ptr(), value.nbytes());
-  }
+  note_written(values_);
   free_gathered();
   state_ = State::away;
 }
@@ -359,10 +357,10 @@ void ShardedUnit::start_reduce(std::vector<at::Tensor> gradients, bool last) {
   if (zero_ > 1) {
     complete(gradients);
     adds_ = std::exchange(has_gradients_, true);
-    if (are_gradients_on_host()) {
+    const bool here = !all_on_host();
+    if (!here) {
       make_arriving();
     }
-    const bool here = !are_gradients_on_host();
     reduce_ = shard_.start_reduce_scatter(here ? gradients_.views : arriving_.views, std::move(gradients),
                                           here && adds_, label_ + " gradients");
   } else if (last) {
@@ -389,7 +387,7 @@ void ShardedUnit::finish_reduce() {
     return;
   }
   reduce_.release();
-  if (are_gradients_on_host()) {
+  if (all_on_host()) {
     take_arriving();
   }
 }
@@ -420,7 +418,7 @@ void ShardedUnit::start_replica_reduce() {
   }
   if (replicas_ != nullptr && trained_ > 0) {
     auto owned = zero_ > 1 ? std::vector<at::Tensor>{gradients_.whole} : gradients_.views;
-    if (are_gradients_on_host()) {
+    if (all_on_host()) {
       make_arriving();
       nn::copy_to_device(arriving_.whole, gradients_.whole);
       owned = {arriving_.whole};
@@ -443,7 +441,7 @@ void ShardedUnit::finish_replica_reduce() {
     return;
   }
   replica_reduce_.release();
-  if (are_gradients_on_host()) {
+  if (all_on_host()) {
     adds_ = false;
     take_arriving();
   }

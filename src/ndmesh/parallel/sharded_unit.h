@@ -31,9 +31,9 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
 
   std::int64_t zero() const { return zero_; }
   job::Offload offload() const { return offload_; }
-  /// Whether the value of a parameter, and whether gradients, are in host memory.
+  /// Whether all owned values and gradients are in host memory, and whether the value of one parameter is.
+  bool all_on_host() const { return offload_ == job::Offload::all; }
   bool is_value_on_host(std::size_t i) const { return all_on_host() || (values_on_host_ && i < trained_); }
-  bool are_gradients_on_host() const { return all_on_host(); }
   void set_label(std::string label) { label_ = std::move(label); }
   void set_events(Events events) { events_ = std::move(events); }
 
@@ -87,7 +87,6 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
  private:
   enum class State { away, coming, here };
 
-  bool all_on_host() const { return offload_ == job::Offload::all; }
   void make_values();
   /// Owned rows of parameters `first` to `end`: flat storages of their own, in `dtype`.
   void own_values(std::size_t first, std::size_t end, at::ScalarType dtype);
