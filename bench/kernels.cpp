@@ -122,7 +122,9 @@ void add_all() {
   const at::Tensor targets = at::randint(vocab, {1, tokens}, at::kLong);
   add(
       "head_loss (vocabulary 8192, hidden 64)", {{1, tokens, 64}, {vocab, 64}}, tokens * vocab,
-      [targets](const Inputs& t) { return nn::head_loss(t[0], t[1], targets, 1.0, 256); },
+      [targets](const Inputs& t) {
+        return nn::head_loss(t[0], t[1], targets, {1.0, 256});
+      },
       [targets](const Inputs& t) {
         const at::Tensor logits = at::linear(t[0], t[1]).flatten(0, 1);
         return at::cross_entropy_loss(

@@ -172,8 +172,8 @@ TEST_P(KernelsAgree, OnCrossEntropy) {
   for (const bool gradient : {false, true}) {
     at::Tensor logits = value({3, 7}, 1);
     at::Tensor copy = logits.clone();
-    const at::Tensor a = own.cross_entropy(logits, targets, 0.5, gradient);
-    const at::Tensor b = composite.cross_entropy(copy, targets, 0.5, gradient);
+    const at::Tensor a = own.cross_entropy(logits, targets, {0.5, gradient, {}});
+    const at::Tensor b = composite.cross_entropy(copy, targets, {0.5, gradient, {}});
     EXPECT_EQ(a.scalar_type(), at::kDouble);
     expect_same(a, b);
     expect_same(logits, copy);

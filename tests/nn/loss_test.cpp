@@ -27,7 +27,9 @@ TEST_P(HeadLoss, EqualsCrossEntropyForAnyChunk) {
   const at::Tensor x = random({1, 7, 6});
   const at::Tensor weight = random({13, 6}, at::kDouble, 2);
   for (const std::int64_t chunk : {1, 3, 7, 100}) {
-    const Operator op = [&](const Tensors& t) { return Tensors{head_loss(t[0], t[1], targets, 0.2, chunk)}; };
+    const Operator op = [&](const Tensors& t) {
+      return Tensors{head_loss(t[0], t[1], targets, {0.2, chunk})};
+    };
     const Operator composite = [&](const Tensors& t) { return Tensors{plain_loss(t[0], t[1], 0.2)}; };
     expect_equal(op, composite, {x, weight}, GetParam());
   }
@@ -36,7 +38,7 @@ TEST_P(HeadLoss, EqualsCrossEntropyForAnyChunk) {
 TEST_P(HeadLoss, CapsLogits) {
   for (const std::int64_t chunk : {3, 7}) {
     const Operator op = [&](const Tensors& t) {
-      return Tensors{head_loss(t[0], t[1], targets, 0.2, chunk, 1.5)};
+      return Tensors{head_loss(t[0], t[1], targets, {0.2, chunk, 1.5})};
     };
     const Operator composite = [&](const Tensors& t) {
       const at::Tensor logits = at::tanh(t[0].matmul(t[1].t()) / 1.5) * 1.5;
@@ -51,7 +53,7 @@ TEST_P(HeadLoss, CapsLogits) {
 TEST_P(HeadLoss, NothingToLearnIsZeroAndNoNan) {
   const at::Tensor x = leaf(random({2, 3, 4}, GetParam()));
   const at::Tensor weight = leaf(random({5, 4}, GetParam(), 2));
-  const at::Tensor loss = head_loss(x, weight, at::full({2, 3}, ignored, at::kLong), 1.0, 2);
+  const at::Tensor loss = head_loss(x, weight, at::full({2, 3}, ignored, at::kLong), {1.0, 2});
   loss.backward();
   EXPECT_EQ(loss.item<double>(), 0);
   EXPECT_EQ(x.grad().abs().max().item<double>(), 0);
@@ -63,7 +65,7 @@ TEST_P(HeadLoss, OfAZeroHeadIsLogOfVocabulary) {
        {std::pair{128256, 11.761784}, std::pair{257, 5.549076}, std::pair{101, 4.615121}}) {
     const at::Tensor loss =
         head_loss(random({1, 2, 4}, GetParam()), at::zeros({vocab, 4}, GetParam()),
-                  at::tensor(std::vector<std::int64_t>{0, vocab - 1}).view({1, 2}), 0.5, 8);
+                  at::tensor(std::vector<std::int64_t>{0, vocab - 1}).view({1, 2}), {0.5, 8});
     EXPECT_NE(loss.scalar_type(), at::kBFloat16);
     EXPECT_NEAR(loss.item<double>(), std::log(vocab), 1e-6);
     EXPECT_NEAR(loss.item<double>(), expected, 2e-6);
@@ -73,7 +75,7 @@ TEST_P(HeadLoss, OfAZeroHeadIsLogOfVocabulary) {
 TEST(HeadLoss, TakesWhatBackwardSendsIntoAccount) {
   const at::Tensor x = leaf(random({1, 7, 6}));
   const at::Tensor weight = leaf(random({13, 6}, at::kDouble, 2));
-  (head_loss(x, weight, targets, 1.0, 4) * 3).backward();
+  (head_loss(x, weight, targets, {1.0, 4}) * 3).backward();
   const at::Tensor x2 = leaf(x);
   const at::Tensor weight2 = leaf(weight);
   (plain_loss(x2, weight2, 3.0)).backward();
@@ -86,16 +88,16 @@ TEST(HeadLoss, SurvivesHugeLogitsAndShowsNan) {
     at::Tensor x = at::full({1, 2, 1}, 1e4).to(dtype);
     const at::Tensor weight = at::tensor(std::vector<double>{1, -1, 0}).view({3, 1}).to(dtype);
     const at::Tensor ids = at::zeros({1, 2}, at::kLong);
-    EXPECT_NEAR(head_loss(x, weight, ids, 1.0, 2).item<double>(), 0, 1e-12);
+    EXPECT_NEAR(head_loss(x, weight, ids, {1.0, 2}).item<double>(), 0, 1e-12);
     x[0][1].fill_(NAN);
-    EXPECT_TRUE(std::isnan(head_loss(x, weight, ids, 1.0, 2).item<double>()));
+    EXPECT_TRUE(std::isnan(head_loss(x, weight, ids, {1.0, 2}).item<double>()));
   }
 }
 
 TEST(HeadLoss, RefusesTokensOutsideOfTheVocabulary) {
   const at::Tensor x = random({1, 7, 6});
-  EXPECT_THROW(head_loss(x, random({12, 6}), targets, 1.0, 4), RunError);
-  EXPECT_THROW(head_loss(x, random({13, 6}), targets.clamp_min(-1), 1.0, 4), RunError);
+  EXPECT_THROW(head_loss(x, random({12, 6}), targets, {1.0, 4}), RunError);
+  EXPECT_THROW(head_loss(x, random({13, 6}), targets.clamp_min(-1), {1.0, 4}), RunError);
   EXPECT_THROW(embed(random({12, 6}), targets.clamp_min(0)), RunError);
   EXPECT_THROW(embed(random({13, 6}), targets), RunError);
   try {
@@ -109,11 +111,11 @@ TEST(HeadLoss, RefusesTokensOutsideOfTheVocabulary) {
 TEST(HeadLoss, RefusesSenselessArguments) {
   const at::Tensor x = random({1, 7, 6});
   const at::Tensor weight = random({13, 6});
-  EXPECT_ANY_THROW(head_loss(x, weight, targets, 1.0, 0));
-  EXPECT_ANY_THROW(head_loss(x, weight, targets, INFINITY, 4));
-  EXPECT_ANY_THROW(head_loss(x, weight, targets, 1.0, 4, 0.0));
-  EXPECT_ANY_THROW(head_loss(x, weight, targets.narrow(1, 0, 6), 1.0, 4));
-  EXPECT_ANY_THROW(head_loss(x, weight, targets.to(at::kInt), 1.0, 4));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets, {1.0, 0}));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets, {INFINITY, 4}));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets, {1.0, 4, 0.0}));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets.narrow(1, 0, 6), {1.0, 4}));
+  EXPECT_ANY_THROW(head_loss(x, weight, targets.to(at::kInt), {1.0, 4}));
 }
 
 }  // namespace

@@ -118,10 +118,10 @@ TEST_F(Memory, LogitsExistAChunkAtATime) {
   const MemoryScope scope(MemoryCategory::activations);
   const MemoryBytes before = live;
   peak = MemoryBytes{};
-  const at::Tensor loss = head_loss(x, weight, targets, 1.0, 3);
+  const at::Tensor loss = head_loss(x, weight, targets, {1.0, 3});
   EXPECT_EQ(peak[MemoryCategory::logits], 3 * 500 * number);
   EXPECT_EQ(live[MemoryCategory::logits], 0);
-  head_loss(x, weight, targets, 1.0, 3, 30.0);
+  head_loss(x, weight, targets, {1.0, 3, 30.0});
   EXPECT_EQ(peak[MemoryCategory::logits], 2 * 3 * 500 * number);
   EXPECT_EQ(live[MemoryCategory::buffers] - before[MemoryCategory::buffers], 500 * 32 * number);
   EXPECT_LE(live[MemoryCategory::activations] - before[MemoryCategory::activations], 16 * 32 * number + 64);
@@ -131,7 +131,7 @@ TEST_F(Memory, WithoutGradientsTheLossKeepsNothing) {
   const at::NoGradGuard no_grad;
   const at::Tensor x = random({2, 8, 32}, at::kFloat);
   const at::Tensor weight = random({500, 32}, at::kFloat);
-  EXPECT_LE(kept([&] { return Tensors{head_loss(x, weight, at::zeros({2, 8}, at::kLong), 1.0, 3)}; }), 64);
+  EXPECT_LE(kept([&] { return Tensors{head_loss(x, weight, at::zeros({2, 8}, at::kLong), {1.0, 3})}; }), 64);
 }
 
 TEST_F(Memory, WeightGradientsAreBookedAsBuffers) {
@@ -153,7 +153,7 @@ TEST_F(Memory, BetweenForwardAndBackwardTheHeadGradientIsInItsOwnDtype) {
   const at::Tensor targets = at::zeros({1, 8}, at::kLong);
   for (const std::int64_t chunk : {8, 4}) {  // several chunks are added in float32
     const std::int64_t before = live[MemoryCategory::buffers];
-    const at::Tensor loss = head_loss(x, weight, targets, 1.0, chunk);
+    const at::Tensor loss = head_loss(x, weight, targets, {1.0, chunk});
     EXPECT_EQ(live[MemoryCategory::buffers] - before, 500 * 32 * 2) << chunk;
   }
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <system_error>
 #include <thread>
 
@@ -20,18 +21,16 @@ class ThreadsCommunicator final : public Communicator {
   std::int64_t rank() const override { return rank_; }
   const mesh::Mesh& mesh() const override { return world_->mesh(); }
 
-  Group& group(mesh::AxisSet axes) override {
-    return named_group(name_among(axes), [&] { return mesh().group(rank_, axes); });
+  Group& group(mesh::AxisSet axes) override { return made(name_among(axes), mesh().group(rank_, axes)); }
+
+  Group& subgroup(mesh::AxisSet axes, const std::vector<std::int64_t>& members) override {
+    return made(name_among(axes), members);
   }
 
   Group& everyone() override {
-    return named_group("everyone", [&] {
-      std::vector<std::int64_t> members;
-      for (std::int64_t rank = 0; rank < world(); ++rank) {
-        members.push_back(rank);
-      }
-      return members;
-    });
+    std::vector<std::int64_t> members(static_cast<std::size_t>(world()));
+    std::iota(members.begin(), members.end(), 0);
+    return made("everyone", std::move(members));
   }
 
   void enter_phase(Phase phase, std::string what) override {
@@ -56,11 +55,10 @@ class ThreadsCommunicator final : public Communicator {
     return used.empty() ? axes.name() : used.name();
   }
 
-  template <class Members>
-  Group& named_group(const std::string& name, const Members& members) {
-    std::unique_ptr<ThreadsGroup>& group = groups_[name];
+  Group& made(const std::string& name, std::vector<std::int64_t> members) {
+    std::unique_ptr<ThreadsGroup>& group = groups_[{name, members}];
     if (!group) {
-      group = std::make_unique<ThreadsGroup>(world_, name, members(), rank_, &observer_);
+      group = std::make_unique<ThreadsGroup>(world_, name, std::move(members), rank_, &observer_);
     }
     return *group;
   }
@@ -68,7 +66,7 @@ class ThreadsCommunicator final : public Communicator {
   std::shared_ptr<World> world_;
   std::int64_t rank_;
   Observer observer_;
-  std::map<std::string, std::unique_ptr<ThreadsGroup>> groups_;
+  std::map<std::pair<std::string, std::vector<std::int64_t>>, std::unique_ptr<ThreadsGroup>> groups_;
 };
 
 /// Backward then runs on the rank's own thread: the engine's worker thread of a device is one for the whole

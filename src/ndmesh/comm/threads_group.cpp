@@ -29,7 +29,7 @@ ThreadsGroup::ThreadsGroup(std::shared_ptr<World> world, std::string name, std::
     : Group(std::move(name), members,
             static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin())),
       world_(std::move(world)),
-      state_(world_->group_state(this->name(), members.front())),
+      state_(world_->group_state(this->name(), this->members())),
       world_rank_(rank),
       observer_(observer) {}
 

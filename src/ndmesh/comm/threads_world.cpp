@@ -53,9 +53,10 @@ World::World(const mesh::Mesh& mesh, const Limits& limits)
       ranks_(static_cast<std::size_t>(mesh.world())),
       live_(mesh.world()) {}
 
-std::shared_ptr<GroupState> World::group_state(const std::string& name, std::int64_t first_rank) {
+std::shared_ptr<GroupState> World::group_state(const std::string& name,
+                                               const std::vector<std::int64_t>& members) {
   const std::lock_guard lock(groups_mutex_);
-  std::shared_ptr<GroupState>& state = groups_[{name, first_rank}];
+  std::shared_ptr<GroupState>& state = groups_[{name, members}];
   if (!state) {
     state = std::make_shared<GroupState>();
   }

@@ -46,7 +46,7 @@ class World {
   World(const mesh::Mesh& mesh, const Limits& limits);
 
   const mesh::Mesh& mesh() const { return mesh_; }
-  std::shared_ptr<GroupState> group_state(const std::string& name, std::int64_t first_rank);
+  std::shared_ptr<GroupState> group_state(const std::string& name, const std::vector<std::int64_t>& members);
 
   bool over() const { return over_; }
   /// Throws the verdict when there is one.
@@ -121,7 +121,7 @@ class World {
   std::exception_ptr first_error_;
 
   std::mutex groups_mutex_;
-  std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<GroupState>> groups_;
+  std::map<std::pair<std::string, std::vector<std::int64_t>>, std::shared_ptr<GroupState>> groups_;
 };
 
 }  // namespace ndmesh::comm

@@ -51,6 +51,8 @@ class Communicator {
   /// The group of this rank over `axes`, named after those of them that have more than one rank; made at the
   /// first call, the same object ever after. Not a collective.
   virtual Group& group(mesh::AxisSet axes) = 0;
+  /// Those of group(axes) that are `members` (world ranks, ascending, this one among them). Named and made as above.
+  virtual Group& subgroup(mesh::AxisSet axes, const std::vector<std::int64_t>& members) = 0;
   /// All ranks.
   virtual Group& everyone() = 0;
 

@@ -258,8 +258,49 @@ static void loop(const Rotate<T>& k, Rows tokens) {
 }
 
 template <typename T>
-static void loop(const CrossEntropy<T>& k, Rows rows) {
+static RowStatistics<T> statistics_of(const T* logits, std::int64_t vocab, std::int64_t target) {
   using W = Wide<T>;
+  W largest = -std::numeric_limits<W>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < vocab; ++i) {
+    const W x = load(logits[i]);
+    largest = x > largest ? x : largest;
+  }
+  W total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < vocab; ++i) {
+    total += exponential(load(logits[i]) - largest);
+  }
+  return {largest, total, target >= 0 && target < vocab ? load(logits[target]) : W{0}};
+}
+
+template <typename T>
+static void loop(const LogitStatistics<T>& k, Rows rows) {
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    const RowStatistics<T> found = statistics_of(k.logits + row * k.vocab, k.vocab, k.targets[row]);
+    k.statistics[row] = found.largest;
+    k.statistics[k.all_rows + row] = found.total;
+    k.statistics[2 * k.all_rows + row] = found.at_target;
+  }
+}
+
+/// (softmax - onehot) * scale, in place.
+template <typename T>
+static void write_gradient(const CrossEntropy<T>& k, T* logits, std::int64_t target,
+                           const RowStatistics<T>& row) {
+  using W = Wide<T>;
+  const W factor = static_cast<W>(k.scale) / row.total;
+#pragma omp simd
+  for (std::int64_t i = 0; i < k.vocab; ++i) {
+    store(logits[i], exponential(load(logits[i]) - row.largest) * factor);
+  }
+  if (target < k.vocab) {
+    store(logits[target], exponential(row.at_target - row.largest) * factor - static_cast<W>(k.scale));
+  }
+}
+
+template <typename T>
+static void loop(const CrossEntropy<T>& k, Rows rows) {
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     T* logits = k.logits + row * k.vocab;
     const std::int64_t target = k.targets[row];
@@ -270,29 +311,15 @@ static void loop(const CrossEntropy<T>& k, Rows rows) {
       }
       continue;
     }
-    W largest = -std::numeric_limits<W>::infinity();
-#pragma omp simd reduction(max : largest)
-    for (std::int64_t i = 0; i < k.vocab; ++i) {
-      const W x = load(logits[i]);
-      largest = x > largest ? x : largest;
-    }
-    W total = 0;
-#pragma omp simd reduction(+ : total)
-    for (std::int64_t i = 0; i < k.vocab; ++i) {
-      total += exponential(load(logits[i]) - largest);
-    }
+    const RowStatistics<T> found =
+        k.statistics == nullptr
+            ? statistics_of(logits, k.vocab, target)
+            : RowStatistics<T>{k.statistics[row], k.statistics[k.all_rows + row], k.statistics[2 * k.all_rows + row]};
     k.losses[row] =
-        std::log(static_cast<double>(total)) + static_cast<double>(largest - load(logits[target]));
-    if (!k.gradient) {
-      continue;
+        std::log(static_cast<double>(found.total)) + static_cast<double>(found.largest - found.at_target);
+    if (k.gradient) {
+      write_gradient(k, logits, target, found);
     }
-    const W at_target = load(logits[target]);
-    const W factor = static_cast<W>(k.scale) / total;
-#pragma omp simd
-    for (std::int64_t i = 0; i < k.vocab; ++i) {
-      store(logits[i], exponential(load(logits[i]) - largest) * factor);
-    }
-    store(logits[target], exponential(at_target - largest) * factor - static_cast<W>(k.scale));
   }
 }
 
@@ -337,6 +364,10 @@ void Rotate<T>::run(Rows tokens) const {
   run_best(*this, tokens);
 }
 template <typename T>
+void LogitStatistics<T>::run(Rows rows) const {
+  run_best(*this, rows);
+}
+template <typename T>
 void CrossEntropy<T>::run(Rows rows) const {
   run_best(*this, rows);
 }
@@ -345,13 +376,14 @@ void EmbeddingGradient<T>::run(Rows range) const {
   run_best(*this, range);
 }
 
-#define NDMESH_INSTANTIATE(T)       \
-  template struct NormForward<T>;   \
-  template struct NormBackward<T>;  \
-  template struct GatedForward<T>;  \
-  template struct GatedBackward<T>; \
-  template struct Rotate<T>;        \
-  template struct CrossEntropy<T>;  \
+#define NDMESH_INSTANTIATE(T)         \
+  template struct NormForward<T>;     \
+  template struct NormBackward<T>;    \
+  template struct GatedForward<T>;    \
+  template struct GatedBackward<T>;   \
+  template struct Rotate<T>;          \
+  template struct LogitStatistics<T>; \
+  template struct CrossEntropy<T>;    \
   template struct EmbeddingGradient<T>
 NDMESH_INSTANTIATE(double);
 NDMESH_INSTANTIATE(float);

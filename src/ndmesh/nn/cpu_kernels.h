@@ -110,13 +110,36 @@ struct Rotate {
   void run(Rows tokens) const;
 };
 
+/// What a row's loss needs of its logits; the target's is 0 where it is none of them.
+template <typename T>
+struct RowStatistics {
+  Wide<T> largest;
+  Wide<T> total;  ///< sum of exp(logit - largest)
+  Wide<T> at_target;
+};
+
+/// Statistics of each row, in three runs of `rows` numbers. Targets below 0 or from `vocab` on are none of the
+/// row's.
+template <typename T>
+struct LogitStatistics {
+  const T* logits;
+  const std::int64_t* targets;
+  Wide<T>* statistics;
+  std::int64_t all_rows;
+  std::int64_t vocab;
+  void run(Rows rows) const;
+};
+
 /// losses[row] = log-sum-exp(row) - row[target], 0 where target is negative. With `gradient`, logits are
-/// replaced by their gradient times `scale`: (softmax - onehot) * scale, or 0 where target is negative.
+/// replaced by their gradient times `scale`: (softmax - onehot) * scale, or 0 where target is negative. With
+/// `statistics` (as LogitStatistics writes them) the logits are a part of longer rows that have these.
 template <typename T>
 struct CrossEntropy {
   T* logits;
   const std::int64_t* targets;
+  const Wide<T>* statistics;  ///< may be null
   double* losses;
+  std::int64_t all_rows;  ///< of the statistics
   std::int64_t vocab;
   double scale;
   bool gradient;

@@ -44,7 +44,8 @@ at::Tensor normed_if(const std::shared_ptr<Norm>& norm, const at::Tensor& x) {
 
 }  // namespace
 
-Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType dtype)
+Block::Block(const model::ModelSpec& spec, const layout::ModelPart& part, std::int64_t layer_,
+             at::ScalarType dtype)
     : layer(layer_), residual_multiplier_(spec.residual_multiplier) {
   const model::ParameterNames& names = model::names_of(spec.family);
   const auto norm = [&](bool has, std::string_view name) {
@@ -53,10 +54,10 @@ Block::Block(const model::ModelSpec& spec, std::int64_t layer_, at::ScalarType d
   };
   attention_norm = norm(spec.pre_norms, names.attention_norm);
   self_attn =
-      register_module(path_of(names.attention_output).parent, std::make_shared<Attention>(spec, dtype));
+      register_module(path_of(names.attention_output).parent, std::make_shared<Attention>(spec, part, dtype));
   attention_post_norm = norm(spec.post_norms, names.attention_post_norm);
   mlp_norm = norm(spec.pre_norms, names.mlp_norm);
-  mlp = register_module(path_of(names.mlp).parent, std::make_shared<Mlp>(spec, dtype));
+  mlp = register_module(path_of(names.mlp).parent, std::make_shared<Mlp>(spec, part, dtype));
   mlp_post_norm = norm(spec.post_norms, names.mlp_post_norm);
 }
 
@@ -76,39 +77,38 @@ at::Tensor Block::forward(const at::Tensor& x_BSH, const RotaryTable::Tables& ro
   });
 }
 
-Trunk::Trunk(const model::ModelSpec& spec, at::ScalarType dtype)
-    : multiplier_(embedding_multiplier(spec, dtype)) {
+Trunk::Trunk(const model::ModelSpec& spec, const layout::ModelPart& part, at::ScalarType dtype) {
   const model::ParameterNames& names = model::names_of(spec.family);
-  const auto table = [&](std::string_view name, std::int64_t rows) {
+  const auto table = [&](std::string_view name, const Embedding::Rows& rows) {
     return register_module(path_of(name).child, std::make_shared<Embedding>(rows, spec.hidden, dtype));
   };
-  embed_tokens = table(names.embedding, spec.vocab);
-  if (spec.learned_positions) {
-    positions = table(names.positions, spec.max_positions);
+  if (part.embeds || (part.has_head && spec.tied)) {
+    embed_tokens = table(names.embedding, {part.vocabulary_rows, part.vocabulary.start, spec.vocab});
+  }
+  if (part.embeds && spec.learned_positions) {
+    positions = table(names.positions, {spec.max_positions});
   }
   const std::string layers_name = path_of(names.layer).child;
   auto layers = register_module(layers_name, std::make_shared<torch::nn::Module>(layers_name));
-  for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+  for (std::int64_t layer = part.layers.start; layer < part.layers.start + part.layers.size; ++layer) {
     blocks.push_back(
-        layers->register_module(std::to_string(layer), std::make_shared<Block>(spec, layer, dtype)));
+        layers->register_module(std::to_string(layer), std::make_shared<Block>(spec, part, layer, dtype)));
   }
-  norm = register_module(path_of(names.final_norm).child, std::make_shared<Norm>(spec, spec.hidden, dtype));
+  if (part.has_head) {
+    norm = register_module(path_of(names.final_norm).child, std::make_shared<Norm>(spec, spec.hidden, dtype));
+  }
 }
 
-at::Tensor Trunk::embed(const at::Tensor& ids_BS, std::int64_t start) const {
-  const at::Tensor tokens_BSH = times(embed_tokens->forward(ids_BS), multiplier_);
-  if (!positions) {
-    return tokens_BSH;
-  }
-  return tokens_BSH + positions->forward(at::arange(start, start + ids_BS.size(1), ids_BS.options()));
-}
-
-Decoder::Decoder(const model::ModelSpec& spec, at::ScalarType dtype)
-    : spec_(spec), rotary_(spec, dtype), local_rotary_(spec, dtype, true) {
+Decoder::Decoder(const model::ModelSpec& spec, const layout::ModelPart& part, at::ScalarType dtype)
+    : spec_(spec),
+      part_(part),
+      embedding_multiplier_(embedding_multiplier(spec, dtype)),
+      rotary_(spec, dtype),
+      local_rotary_(spec, dtype, true) {
   const model::ParameterNames& names = model::names_of(spec.family);
-  trunk_ = register_module(path_of(names.embedding).parent, std::make_shared<Trunk>(spec, dtype));
-  if (!spec.tied) {
-    const Linear::Shape shape = {spec.hidden, spec.vocab};
+  trunk_ = register_module(path_of(names.embedding).parent, std::make_shared<Trunk>(spec, part, dtype));
+  if (part.has_head && !spec.tied) {
+    const Linear::Shape shape = {spec.hidden, part.vocabulary_rows};
     lm_head_ = register_module(std::string(names.head), std::make_shared<Linear>(shape, dtype));
   }
 }
@@ -136,11 +136,22 @@ RotaryTable::Tables Decoder::tables(bool local, std::int64_t start, std::int64_t
   return (local ? local_rotary_ : rotary_).range(start, length);
 }
 
-at::Tensor Decoder::hidden_states(const at::Tensor& ids_BS, KvCache* cache) {
+at::Tensor Decoder::embed(const at::Tensor& ids_BS, std::int64_t start) const {
+  const at::Tensor tokens_BSH =
+      embed_out(times(trunk_->embed_tokens->forward(ids_BS), embedding_multiplier_));
+  if (!trunk_->positions) {
+    return tokens_BSH;
+  }
+  const std::int64_t length = tokens_BSH.size(1);
+  const std::int64_t first = start + part_.sequence_part * length;
+  return tokens_BSH + trunk_->positions->forward(at::arange(first, first + length, ids_BS.options()));
+}
+
+at::Tensor Decoder::hidden_states(const at::Tensor& input, KvCache* cache) {
   const std::int64_t past = cache != nullptr ? cache->length() : 0;
-  const std::int64_t length = ids_BS.size(1);
+  const std::int64_t length = input.size(1) * (part_.embeds ? 1 : part_.sequence_parts);
   check_length(past + length);
-  at::Tensor x_BSH = embed_out(trunk_->embed(ids_BS, past));
+  at::Tensor x_BSH = part_.embeds ? embed(input, past) : input;
   for (const std::shared_ptr<Block>& block : trunk_->blocks) {
     const bool local = spec_.rope_local_theta && spec_.is_windowed(block->layer);
     x_BSH = block->forward(x_BSH, tables(local, past, length), cache);
@@ -148,14 +159,25 @@ at::Tensor Decoder::hidden_states(const at::Tensor& ids_BS, KvCache* cache) {
   if (cache != nullptr) {
     cache->advance(length);
   }
-  return loss_in(times(trunk_->norm->forward(x_BSH), 1.0 / spec_.logits_scaling));
+  return part_.has_head ? loss_in(times(trunk_->norm->forward(x_BSH), 1.0 / spec_.logits_scaling)) : x_BSH;
 }
 
-at::Tensor Decoder::loss(const at::Tensor& ids_BS, const at::Tensor& targets_BS, double scale,
-                         std::int64_t loss_chunk) {
-  return pass(ids_BS, [this, targets_BS, scale, loss_chunk](const at::Tensor& ids) {
-    const at::Tensor x_BSH = hidden_states(ids, nullptr);
-    return head_loss(x_BSH, head_weight(), targets_BS, scale, loss_chunk, spec_.logits_softcap);
+at::Tensor Decoder::loss_of(const at::Tensor& x_BSH, const LossRequest& request) const {
+  HeadOptions options = {.scale = request.scale, .chunk = request.chunk, .softcap = spec_.logits_softcap};
+  at::Tensor weight_VH = head_weight();
+  if (vocabulary.attached()) {
+    options.vocabulary = {part_.vocabulary.start, spec_.vocab, vocabulary};
+    if (part_.vocabulary.size < part_.vocabulary_rows) {
+      weight_VH = weight_VH.narrow(0, 0, part_.vocabulary.size);
+    }
+  }
+  return head_loss(x_BSH, weight_VH, request.targets_BS, options);
+}
+
+at::Tensor Decoder::forward(const at::Tensor& input, const LossRequest& request) {
+  return pass(input, [this, request](const at::Tensor& x) {
+    const at::Tensor x_BSH = hidden_states(x, nullptr);
+    return part_.has_head ? loss_of(x_BSH, request) : x_BSH;
   });
 }
 

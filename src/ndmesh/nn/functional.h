@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,9 @@
 namespace ndmesh::nn {
 
 using model::Activation;
+
+/// x + bias_H. Saves nothing.
+at::Tensor add_bias(const at::Tensor& x, const at::Tensor& bias_H);
 
 /// x_...I times a weight of shape OI, or IO where `transposed` (gpt2), plus bias_O where defined. Saves x and the weight.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias_O,
@@ -83,18 +87,37 @@ at::Tensor rotate(const at::Tensor& x_BSND, const at::Tensor& cos_SD2, const at:
 at::Tensor attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const at::Tensor& v_BSKD,
                      const AttentionOptions& options = {});
 
-/// Rows of table_VH by ids_BS. The gradient of each row is summed in float32 or wider.
-at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS);
+/// Rows of table_VH by ids_BS. The gradient of each row is summed in float32 or wider. With `of` above 0 the table is the
+/// rows from `first` on of one of `of` rows, and ids of other rows give zero.
+at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS, std::int64_t first = 0,
+                 std::int64_t of = 0);
+
+/// Where the weight of the head is only rows `first` to first + V - 1 of a vocabulary of `of` tokens.
+struct VocabularyPart {
+  /// From this part's statistics of T rows of logits, [3, T] in the wide dtype, to those of all parts, [parts, 3, T]: the
+  /// largest logit, the sum of exp(logit - largest), and the target's logit where the target is in this part, else 0.
+  using Gather = std::function<at::Tensor(const at::Tensor& statistics_3T)>;
+  std::int64_t first = 0;
+  std::int64_t of = 0;
+  Gather gather;  ///< empty: the weight is whole
+};
+
+struct HeadOptions {
+  double scale = 1;  ///< of the sum: 1 / (valid tokens of the global batch), so that nothing else divides
+  std::int64_t chunk = 256;  ///< tokens whose logits exist at a time
+  std::optional<double> softcap = {};
+  VocabularyPart vocabulary = {};
+};
 
 /// What the head and the loss make of hidden states: sum over valid tokens of -log softmax(x .
 /// weight_VH^T)[target], times `scale`. Targets of `ignored` count nothing. Logits exist only `chunk` tokens
 /// at a time, and their gradient is made in the forward pass: memory is chunk * V, not tokens * V.
 /// The weight gradient of several bfloat16 chunks is summed in float32 and rounded once.
-/// Log-sum-exp and the returned scalar are float32, or float64 for float64 x. `scale` is 1 / (valid tokens of
-/// the global batch), so that no other division is needed anywhere. With `softcap` a logit z counts as
-/// cap * tanh(z / cap), and a second buffer of chunk * V is held.
+/// Log-sum-exp and the returned scalar are float32, or float64 for float64 x. With `softcap` a logit z counts as
+/// cap * tanh(z / cap), and a second buffer of chunk * V is held. With a part of the vocabulary every part
+/// returns the whole loss, and the gradient of x is what this part adds to it.
 at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const at::Tensor& targets_BS,
-                     double scale, std::int64_t chunk, std::optional<double> softcap = {});
+                     const HeadOptions& options);
 inline constexpr std::int64_t ignored = -100;
 
 }  // namespace ndmesh::nn

@@ -89,10 +89,21 @@ class Kernels {
   virtual at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,
                                         std::int64_t vocab) const = 0;
 
+  /// Of each row: the largest logit, the sum of exp(logit - largest), the target's logit; wide dtype, [3, T]. A target that
+  /// is none of 0 .. V - 1 gives 0. No logits at all: minus infinity, 0, 0.
+  virtual at::Tensor logit_statistics(const at::Tensor& logits_TV, const at::Tensor& targets_T) const = 0;
+
+  struct CrossEntropyOptions {
+    double scale = 1;
+    bool gradient = false;
+    at::Tensor
+        statistics_3T;  ///< of the whole rows, where logits_TV are a part of them; undefined: they are whole
+  };
   /// Sum over rows of log-sum-exp(row) - row[target], float64 [1]. With `gradient`, logits_TV are replaced by
-  /// their gradient times `scale`. Rows whose target is `ignored` count nothing and have gradient 0.
-  virtual at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T, double scale,
-                                   bool gradient) const = 0;
+  /// their gradient times `scale`. Rows whose target is `ignored` count nothing and have gradient 0; a target
+  /// from V on lies in another part of the row.
+  virtual at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T,
+                                   const CrossEntropyOptions& options) const = 0;
 };
 
 /// Own loops (cpu_kernels.h), attention (cpu_attention.h) and products (cpu_matmul.h); what those do not compute,

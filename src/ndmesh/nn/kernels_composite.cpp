@@ -164,15 +164,34 @@ class CompositeKernels final : public Kernels {
         .to(dout.scalar_type());
   }
 
-  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T, double scale,
-                           bool gradient) const override {
-    const at::Tensor valid = targets_T.ne(ignored).unsqueeze(1);
-    const at::Tensor target = targets_T.clamp_min(0).unsqueeze(1);
-    const at::Tensor log_p = at::log_softmax(wide(logits_TV), 1);
-    const at::Tensor loss = -log_p.gather(1, target).masked_fill(~valid, 0).sum(at::kDouble);
-    if (gradient) {
-      const at::Tensor minus_one = at::full({}, -1.0, log_p.options()).expand_as(target);
-      logits_TV.copy_((log_p.exp().scatter_add(1, target, minus_one) * scale).masked_fill(~valid, 0));
+  at::Tensor logit_statistics(const at::Tensor& logits_TV, const at::Tensor& targets_T) const override {
+    const std::int64_t vocab = logits_TV.size(1);
+    const at::Tensor logits = wide(logits_TV);
+    if (vocab == 0) {
+      at::Tensor none = at::zeros({3, logits.size(0)}, logits.options());
+      none[0].fill_(-std::numeric_limits<double>::infinity());
+      return none;
+    }
+    const at::Tensor largest = logits.amax(1);
+    const at::Tensor total = (logits - largest.unsqueeze(1)).exp().sum(1);
+    const at::Tensor elsewhere = targets_T.lt(0).logical_or(targets_T.ge(vocab));
+    const at::Tensor at_target = logits.gather(1, targets_T.clamp(0, vocab - 1).unsqueeze(1)).squeeze(1);
+    return at::stack({largest, total, at_target.masked_fill(elsewhere, 0)});
+  }
+
+  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_T,
+                           const CrossEntropyOptions& options) const override {
+    const at::Tensor valid = targets_T.ne(ignored);
+    const at::Tensor found =
+        options.statistics_3T.defined() ? options.statistics_3T : logit_statistics(logits_TV, targets_T);
+    const at::Tensor log_sum = found[1].log() + found[0];
+    const at::Tensor loss = (log_sum - found[2]).masked_fill(~valid, 0).sum(at::kDouble);
+    if (options.gradient && logits_TV.size(1) > 0) {
+      const at::Tensor column = at::arange(logits_TV.size(1), targets_T.options());
+      const at::Tensor onehot = targets_T.unsqueeze(1).eq(column);
+      const at::Tensor softmax = (wide(logits_TV) - log_sum.unsqueeze(1)).exp();
+      logits_TV.copy_(
+          ((softmax - onehot.to(softmax.scalar_type())) * options.scale).masked_fill(~valid.unsqueeze(1), 0));
     }
     return loss;
   }

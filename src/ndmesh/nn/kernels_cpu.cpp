@@ -278,14 +278,29 @@ class CpuKernels final : public Kernels {
     return dtable;
   }
 
-  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_any, double scale,
-                           bool gradient) const override {
+  at::Tensor logit_statistics(const at::Tensor& logits_TV, const at::Tensor& targets_any) const override {
+    const at::Tensor targets = dense(targets_any);
+    const std::int64_t rows = logits_TV.size(0);
+    at::Tensor statistics_3T =
+        at::empty({3, rows}, logits_TV.options().dtype(wide_dtype(logits_TV.scalar_type())));
+    with_type(logits_TV.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      run_rows(cpu::LogitStatistics<T>{reader<T>(logits_TV), targets.const_data_ptr<std::int64_t>(),
+                                       pointer<cpu::Wide<T>>(statistics_3T), rows, logits_TV.size(1)},
+               rows, logits_TV.size(1));
+    });
+    return statistics_3T;
+  }
+
+  at::Tensor cross_entropy(at::Tensor& logits_TV, const at::Tensor& targets_any,
+                           const CrossEntropyOptions& options) const override {
     const at::Tensor targets = dense(targets_any);
     std::vector<double> losses(static_cast<std::size_t>(targets.numel()));
     with_type(logits_TV.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
       run_rows(cpu::CrossEntropy<T>{pointer<T>(logits_TV), targets.const_data_ptr<std::int64_t>(),
-                                    losses.data(), logits_TV.size(1), scale, gradient},
+                                    reader<cpu::Wide<T>>(options.statistics_3T), losses.data(),
+                                    logits_TV.size(0), logits_TV.size(1), options.scale, options.gradient},
                logits_TV.size(0), logits_TV.size(1));
     });
     return at::full({}, std::accumulate(losses.begin(), losses.end(), 0.0), at::kDouble);

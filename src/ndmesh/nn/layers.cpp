@@ -52,6 +52,14 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
   return linear(x, weight, bias, transposed);
 }
 
+at::Tensor Linear::forward(const at::Tensor& x, const Port& port) const {
+  if (!port.attached()) {
+    return forward(x);
+  }
+  const at::Tensor product = port(linear(x, weight, at::Tensor(), transposed));
+  return bias.defined() ? add_bias(product, bias) : product;
+}
+
 Norm::Norm(const model::ModelSpec& spec, std::int64_t size, at::ScalarType dtype) {
   all.eps = spec.norm_eps;
   all.kind = norm_kind(spec);
@@ -65,22 +73,23 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return norm(x, all);
 }
 
-Embedding::Embedding(std::int64_t rows, std::int64_t hidden, at::ScalarType dtype) {
-  weight = register_parameter("weight", unmaterialised({rows, hidden}, dtype));
+Embedding::Embedding(const Rows& rows, std::int64_t hidden, at::ScalarType dtype)
+    : first_(rows.first), of_(rows.of > 0 ? rows.of : rows.count) {
+  weight = register_parameter("weight", unmaterialised({rows.count, hidden}, dtype));
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids) const {
-  return embed(weight, ids);
+  return embed(weight, ids, first_, of_);
 }
 
-Attention::Attention(const model::ModelSpec& spec, at::ScalarType dtype)
+Attention::Attention(const model::ModelSpec& spec, const layout::ModelPart& part, at::ScalarType dtype)
     : head_dim_(spec.head_dim),
-      queries_(spec.heads * spec.head_dim),
+      queries_(part.heads * spec.head_dim),
       norms_whole_(spec.qk_norm_whole),
       scale_(spec.attention_scale()),
       softcap_(spec.attention_softcap.value_or(0)) {
   const model::ParameterNames& names = model::names_of(spec.family);
-  const std::int64_t keys = spec.kv_heads * head_dim_;
+  const std::int64_t keys = part.kv_heads * head_dim_;
   Linears linears(*this, spec, dtype);
   if (spec.fused_qkv) {
     qkv_proj = linears.add(names.fused_qkv, spec.hidden, queries_ + 2 * keys, spec.qkv_bias);
@@ -138,21 +147,22 @@ at::Tensor Attention::attend(const at::Tensor& x_BSH, const RotaryTable::Tables&
     options.past = cache->length();
     std::tie(k, v) = cache->append(layer, k, v);
   }
-  return row_out(o_proj->forward(attention(q, k, v, options).flatten(2)));
+  return o_proj->forward(attention(q, k, v, options).flatten(2), row_out);
 }
 
-Mlp::Mlp(const model::ModelSpec& spec, at::ScalarType dtype) : activation_(spec.activation) {
+Mlp::Mlp(const model::ModelSpec& spec, const layout::ModelPart& part, at::ScalarType dtype)
+    : activation_(spec.activation) {
   const model::ParameterNames& names = model::names_of(spec.family);
   Linears linears(*this, spec, dtype);
   if (spec.fused_gate_up) {
-    gate_up_proj = linears.add(names.fused_gate_up, spec.hidden, 2 * spec.ffn, spec.mlp_bias);
+    gate_up_proj = linears.add(names.fused_gate_up, spec.hidden, 2 * part.ffn, spec.mlp_bias);
   } else {
     if (spec.gated) {
-      gate_proj = linears.add(names.gate, spec.hidden, spec.ffn, spec.mlp_bias);
+      gate_proj = linears.add(names.gate, spec.hidden, part.ffn, spec.mlp_bias);
     }
-    up_proj = linears.add(names.up, spec.hidden, spec.ffn, spec.mlp_bias);
+    up_proj = linears.add(names.up, spec.hidden, part.ffn, spec.mlp_bias);
   }
-  down_proj = linears.add(names.down, spec.ffn, spec.hidden, spec.mlp_bias);
+  down_proj = linears.add(names.down, part.ffn, spec.hidden, spec.mlp_bias);
 }
 
 at::Tensor Mlp::activated(const at::Tensor& x_BSH) const {
@@ -167,7 +177,7 @@ at::Tensor Mlp::activated(const at::Tensor& x_BSH) const {
 
 at::Tensor Mlp::forward(const at::Tensor& x_BSH) {
   return pass(x_BSH,
-              [this](const at::Tensor& x) { return row_out(down_proj->forward(activated(column_in(x)))); });
+              [this](const at::Tensor& x) { return down_proj->forward(activated(column_in(x)), row_out); });
 }
 
 }  // namespace ndmesh::nn

@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/autograd.h"
@@ -59,6 +60,24 @@ Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs&
 }
 
 }  // namespace
+
+at::Tensor add_bias(const at::Tensor& x, const at::Tensor& bias_H) {
+  Tensors out;
+  {
+    const WithoutAutograd plain;
+    out = {x + bias_H};
+  }
+  attach("add_bias", {x, bias_H}, out, {}, [](const Tensors&, const Tensors& grads, const Needs& needs) {
+    Tensors result(2);
+    if (grads[0].defined()) {
+      result[0] = grads[0];
+      const MemoryScope scope(MemoryCategory::buffers);
+      result[1] = needs(1) ? as_rows(grads[0]).sum(0) : at::Tensor();
+    }
+    return result;
+  });
+  return out[0];
+}
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias_O, bool transposed) {
   Tensors out;

@@ -91,10 +91,22 @@ class Logits {
   at::Tensor slope_TV_;  ///< tanh(z / cap)
 };
 
+/// Of the rows of all parts, [3, T].
+at::Tensor combined(const at::Tensor& parts_P3T) {
+  const at::Tensor largest = parts_P3T.select(1, 0).amax(0);
+  const at::Tensor total = (parts_P3T.select(1, 1) * (parts_P3T.select(1, 0) - largest).exp()).sum(0);
+  return at::stack({largest, total, parts_P3T.select(1, 2).sum(0)});
+}
+
+/// Targets as places in a part of the vocabulary: from `rows` on where they lie in another; `ignored` stays.
+at::Tensor local_targets(const at::Tensor& targets, const VocabularyPart& part, std::int64_t rows) {
+  const at::Tensor local = targets - part.first;
+  const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(rows));
+  return at::where(targets.eq(ignored), targets, local.masked_fill(elsewhere, rows));
+}
+
 struct Request {
-  double scale;
-  std::int64_t chunk;
-  std::optional<double> softcap;
+  HeadOptions options;
   bool want_dx;
   bool want_dweight;
 };
@@ -106,17 +118,25 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
   const Kernels& kernels = kernels_for(x_TH);
   Result result;
   at::Tensor sum = at::zeros({}, x_TH.options().dtype(at::kDouble));
-  Logits all_logits(x_TH, weight_VH, std::min(request.chunk, tokens), request.softcap);
+  const VocabularyPart& part = request.options.vocabulary;
+  const std::int64_t chunk = request.options.chunk;
+  Logits all_logits(x_TH, weight_VH, std::min(chunk, tokens), request.options.softcap);
   result.dx_TH = request.want_dx ? at::empty_like(x_TH) : at::Tensor();
   std::optional<WeightGradient> dweight;
   if (request.want_dweight) {
-    dweight.emplace(weight_VH, tokens <= request.chunk);
+    dweight.emplace(weight_VH, tokens <= chunk);
   }
-  for (std::int64_t begin = 0; begin < tokens; begin += request.chunk) {
-    const std::int64_t length = std::min(request.chunk, tokens - begin);
+  for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+    const std::int64_t length = std::min(chunk, tokens - begin);
     const at::Tensor x = x_TH.narrow(0, begin, length);
+    at::Tensor targets = targets_T.narrow(0, begin, length);
     at::Tensor logits = all_logits.of(x);
-    sum += kernels.cross_entropy(logits, targets_T.narrow(0, begin, length), request.scale, backward);
+    at::Tensor statistics_3T;
+    if (part.gather) {
+      targets = local_targets(targets, part, weight_VH.size(0));
+      statistics_3T = combined(part.gather(kernels.logit_statistics(logits, targets)));
+    }
+    sum += kernels.cross_entropy(logits, targets, {request.options.scale, backward, statistics_3T});
     if (!backward) {
       continue;
     }
@@ -129,7 +149,7 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
       dweight->add(logits, x);
     }
   }
-  result.loss = (sum * request.scale).to(wide_dtype(x_TH.scalar_type()));
+  result.loss = (sum * request.options.scale).to(wide_dtype(x_TH.scalar_type()));
   result.dweight_VH = request.want_dweight ? dweight->finish() : at::Tensor();
   return result;
 }
@@ -137,20 +157,23 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
 }  // namespace
 
 at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const at::Tensor& targets_BS,
-                     double scale, std::int64_t chunk, std::optional<double> softcap) {
-  TORCH_CHECK(chunk > 0, "head_loss: a chunk of ", chunk, " tokens; at least 1");
-  TORCH_CHECK(std::isfinite(scale), "head_loss: scale ", scale, " is not a number to multiply by");
-  TORCH_CHECK(!softcap || *softcap > 0, "head_loss: softcap ", softcap.value_or(0), "; above 0");
+                     const HeadOptions& options) {
+  TORCH_CHECK(options.chunk > 0, "head_loss: a chunk of ", options.chunk, " tokens; at least 1");
+  TORCH_CHECK(std::isfinite(options.scale), "head_loss: scale ", options.scale,
+              " is not a number to multiply by");
+  TORCH_CHECK(options.softcap.value_or(1) > 0, "head_loss: softcap ", options.softcap.value_or(0),
+              "; above 0");
   TORCH_CHECK(x_BSH.sizes().slice(0, x_BSH.dim() - 1) == targets_BS.sizes(), "head_loss: targets of shape ",
               targets_BS.sizes(), " for hidden states of shape ", x_BSH.sizes());
-  check_ids(targets_BS, weight_VH.size(0), "target", ignored);
+  check_ids(targets_BS, options.vocabulary.gather ? options.vocabulary.of : weight_VH.size(0), "target",
+            ignored);
   const bool want_dx = at::GradMode::is_enabled() && x_BSH.requires_grad();
   const bool want_dweight = at::GradMode::is_enabled() && weight_VH.requires_grad();
   Result result;
   {
     const WithoutAutograd plain;
     result = run(x_BSH.reshape({-1, x_BSH.size(-1)}), weight_VH, targets_BS.reshape({-1}),
-                 {scale, chunk, softcap, want_dx, want_dweight});
+                 {options, want_dx, want_dweight});
     result.dx_TH = want_dx ? result.dx_TH.view(x_BSH.sizes()) : at::Tensor();
   }
   Tensors out = {result.loss};
