@@ -17,25 +17,16 @@ std::vector<std::string> keys_of(const Json& object) {
   return keys;
 }
 
-const std::vector<std::string> plan_keys = {"mesh",
-                                            "order",
-                                            "micro",
-                                            "micro_batches",
-                                            "schedule",
-                                            "chunks",
-                                            "zero",
-                                            "recompute",
-                                            "offload",
-                                            "levels",
-                                            "worst_rank",
-                                            "memory",
-                                            "usable_bytes",
-                                            "fits",
-                                            "bubble",
-                                            "step_seconds",
-                                            "tokens_per_second_per_device",
-                                            "mfu",
-                                            "exposed",
+const std::vector<std::string> plan_keys = {"mesh",         "order",
+                                            "micro",        "micro_batches",
+                                            "schedule",     "chunks",
+                                            "zero",         "recompute",
+                                            "offload",      "offload_activations",
+                                            "levels",       "worst_rank",
+                                            "memory",       "usable_bytes",
+                                            "fits",         "bubble",
+                                            "step_seconds", "tokens_per_second_per_device",
+                                            "mfu",          "exposed",
                                             "reasons"};
 
 void expect_plan(const Json& plan) {

@@ -181,6 +181,60 @@ TEST(Answer, OffloadNeedsRoomInHostMemory) {
   EXPECT_TRUE(answer(ask("llama-3-8b", "8xH100-SXM", job), 1).fits());  // not known: warned of
 }
 
+// A token leaves 2 x (6 hidden + 2 KV width + 3 ffn) bytes in each block, and float32 statistics of two norms and of 32
+// heads: 139,400 of them, for 8,192 tokens in 32 blocks on each of two devices.
+TEST(Answer, OffloadedActivationsMakeAModelFit) {
+  const auto asked = [](const std::string& host, const std::string& offload) {
+    return answer(ask("llama-3-8b", "{node: 2xH100-SXM" + host + "}",
+                      "batch: {global: 8, seq_len: 8192, micro: 1}\nmesh: {dp_shard_size: 2}\n"
+                      "recompute: {policy: none" +
+                          offload + "}"),
+                  1);
+  };
+  const double bytes = 2.0 * 32 * 8192 * (2 * (6 * 4096 + 2 * 1024 + 3 * 14336) + 4 * (2 + 32));
+  const TrainingAnswer kept = asked("", "");
+  EXPECT_FALSE(kept.fits());
+  const Fix* fix = find_fix(kept, "recompute.offload=true");
+  ASSERT_NE(fix, nullptr);
+  EXPECT_THAT(describe(fix->plan), HasSubstr("activations on the host"));
+  EXPECT_EQ(static_cast<double>(fix->plan.node_host_bytes), bytes);
+
+  const TrainingAnswer moved = asked(", host_memory: 74GB", ", offload: true");
+  EXPECT_TRUE(moved.fits());
+  EXPECT_EQ(moved.result.plans.front().time.seconds, fix->plan.time.seconds);
+  EXPECT_EQ(find_fix(asked(", host_memory: 73GB", ""), "recompute.offload=true"), nullptr);
+
+  const TrainingAnswer full = asked(", host_memory: 73GB", ", offload: true");
+  EXPECT_FALSE(full.fits());
+  EXPECT_THAT(shortage(full, full.result.plans.front()),
+              HasSubstr("offloads 68.07 GiB to the 67.99 GiB of a node"));
+}
+
+// Without the host's room, and where a smaller model fits without it, leaving it is a way to fit.
+TEST(Answer, ActivationsThatTheHostCannotHoldStayOnTheDevice) {
+  const TrainingAnswer full =
+      answer(ask("llama-1b", "{node: 2xH100-SXM, host_memory: 1GB}",
+                 "batch: {global: 8, seq_len: 2048}\nrecompute: {policy: none, offload: true}"),
+             1);
+  EXPECT_FALSE(full.fits());
+  const Fix* fix = find_fix(full, "recompute.offload=false");
+  ASSERT_NE(fix, nullptr);
+  EXPECT_FALSE(fix->plan.candidate.offload_activations);
+}
+
+// The memory of a core is the host's: moving something there makes no room.
+TEST(Answer, CoresHaveNoOtherMemoryToOffloadTo) {
+  const TrainingAnswer found =
+      answer(ask("llama-1b",
+                 "{device: {name: cpu, memory: 4GiB, bf16_flops: 1T, memory_bandwidth: 50GB/s}, "
+                 "devices_per_node: 2, pcie: {bandwidth: 20GB/s}}",
+                 "batch: {global: 8, seq_len: 2048}"),
+             1);
+  EXPECT_FALSE(found.fits());
+  for (const Fix& fix : found.fixes)
+    EXPECT_THAT(fix.change, testing::Not(HasSubstr("offload"))) << fix.change;
+}
+
 // Stages of 10, 20 and 30 bytes a rank, tp 2 inside: the node that holds most of the largest counts.
 TEST(Answer, HostMemoryIsCountedOnTheFullestNode) {
   std::vector<StageBudget> stages(3);

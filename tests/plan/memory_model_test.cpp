@@ -235,6 +235,7 @@ Candidate random_candidate(std::mt19937& random, bool moe) {
   candidate.sequence_parallel = pick({0, 1}) == 1;
   candidate.recompute = {static_cast<Policy>(pick({0, 1, 2, 3, 4})), pick({1, 2, 3}), pick({1, 40}) << 30};
   candidate.offload = static_cast<job::Offload>(pick({0, 0, 1, 2}));
+  candidate.offload_activations = pick({0, 0, 1}) == 1;
   const bool pipeline = candidate.mesh.pp > 1;
   const std::int64_t kind = pipeline ? pick({0, 1, 2, 3, 4}) : 1;
   candidate.schedule = static_cast<schedule::Kind>(kind);

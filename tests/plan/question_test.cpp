@@ -126,8 +126,42 @@ TEST(Question, GatheredUnitsAreNdmeshsOwn) {
   EXPECT_THAT(problems_of(units + "plan: {runtime: megatron}"),
               testing::ElementsAre(HasSubstr("shard.unit is for plan.runtime ndmesh"),
                                    HasSubstr("shard.prefetch"), HasSubstr("shard.gathered_limit")));
-  EXPECT_THAT(problems_of("recompute: {offload: true}"),
-              testing::ElementsAre(HasSubstr("recompute.offload: true")));
+}
+
+/// Of the search, which asks before it starts.
+std::vector<std::string> refusals(const std::string& yaml, const std::string& cluster = "8xH100-SXM") {
+  const TrainingQuestion question = ask(yaml, "llama-3-8b", cluster);
+  return broken_by(question.problem, question.held);
+}
+
+TEST(Question, OffloadOfActivationsIsHeldWhereTheRuntimeHasIt) {
+  EXPECT_FALSE(ask("").held.offload_activations);
+  const std::string offload = "recompute: {offload: true";
+  EXPECT_TRUE(ask(offload + "}").held.offload_activations);
+  for (const char* const runtime : {"megatron", "torchtitan", "accelerate"}) {
+    EXPECT_THAT(refusals(offload + "}\nplan: {runtime: " + runtime + "}"),
+                testing::ElementsAre("recompute.offload: true is not planned for " + std::string(runtime) +
+                                     "; allowed: false"));
+  }
+  EXPECT_TRUE(ask(offload + "}\nplan: {runtime: deepspeed}").held.offload_activations);
+  EXPECT_THAT(
+      refusals(offload + ", policy: none}\nplan: {runtime: deepspeed}"),
+      testing::ElementsAre("recompute.offload: true with recompute.policy none is nothing that "
+                           "deepspeed has; allowed: recompute.policy full, or recompute.offload false"));
+}
+
+TEST(Question, OffloadNeedsAKnownHostLink) {
+  const std::string device = "device: {name: X1, memory: 16GiB, bf16_flops: 10T, memory_bandwidth: 50GB/s";
+  const auto cluster = [&](const std::string& rest) {
+    return "{" + device + rest + "}, devices_per_node: 2, pcie: {bandwidth: 20GB/s}}";
+  };
+  const std::string both = "shard: {offload: optimizer}\nrecompute: {offload: true}";
+  EXPECT_THAT(
+      refusals(both, cluster("")),
+      testing::ElementsAre(
+          HasSubstr("shard.offload: optimizer, but the bandwidth of device X1 to its host is not known"),
+          HasSubstr("recompute.offload: true, but the bandwidth of device X1 to its host is not known")));
+  EXPECT_THAT(refusals(both, cluster(", host_bandwidth: 20GB/s")), IsEmpty());
 }
 
 TEST(Question, DevicesHaveAContextAndCoresHaveNone) {

@@ -267,8 +267,12 @@ class RandomCandidates {
     candidate.reshard = pick(2) == 0;
     candidate.sequence_parallel = pick(2) == 0;
     candidate.micro = std::int64_t{1} << pick(3);
-    candidate.recompute.policy = std::array{job::Recompute::Policy::none, job::Recompute::Policy::selective,
-                                            job::Recompute::Policy::full}[static_cast<std::size_t>(pick(3))];
+    using Policy = job::Recompute::Policy;
+    candidate.recompute = {.policy = std::array{Policy::none, Policy::selective, Policy::full, Policy::every,
+                                                Policy::budget}[static_cast<std::size_t>(pick(5))],
+                           .layers = 1 + pick(4),
+                           .bytes = pick(4) << 30};
+    candidate.offload_activations = pick(3) == 0;
     candidate.schedule =
         std::array{schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::zb_h1,
                    schedule::Kind::interleaved, schedule::Kind::zb_v}[static_cast<std::size_t>(pick(5))];

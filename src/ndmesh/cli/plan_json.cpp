@@ -77,6 +77,7 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"reshard", c.reshard},
           {"recompute", recompute_json(c.recompute)},
           {"offload", name_of(c.offload)},
+          {"offload_activations", c.offload_activations},
           {"levels", levels_json(plan)},
           {"worst_rank", plan.worst.rank},
           {"worst_stage", plan.worst.stage},

@@ -24,7 +24,6 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.momentum = job.optimizer.momentum > 0;
   problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
-  problem.offload_activations = job.offload_activations;
   return problem;
 }
 
@@ -37,6 +36,7 @@ Candidate candidate_of(const job::Job& job) {
   candidate.reshard = job.shard.reshard;
   candidate.recompute = job.recompute;
   candidate.offload = job.shard.offload;
+  candidate.offload_activations = job.offload_activations;
   return candidate;
 }
 

@@ -13,7 +13,7 @@ namespace ndmesh::plan {
 struct MemoryBudget {
   std::int64_t rank = 0;
   MemoryBytes bytes;
-  std::int64_t host_bytes = 0;  ///< offloaded states
+  std::int64_t host_bytes = 0;  ///< offloaded states and activations
 };
 
 /// Budgets of every rank of the job's mesh under ndmesh's own runtime: MemoryModel for the job as it is.

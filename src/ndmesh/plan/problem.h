@@ -37,7 +37,6 @@ struct Problem {
   double headroom = 0.05;             ///< share of usable memory left free
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
-  bool offload_activations = false;   ///< what blocks keep for backward waits in host memory
   bool ends_are_layers = false;       ///< embedding and head count as a layer each when stages are filled
 };
 
@@ -52,7 +51,8 @@ struct Candidate {
   bool reshard = true;    ///< zero 3: free a unit's parameters after its forward
   job::Recompute recompute;
   job::Offload offload = job::Offload::none;
-  bool sequence_parallel = true;  ///< norm regions cut over tp; means nothing while tp is 1
+  bool offload_activations = false;  ///< what blocks keep for backward waits in host memory
+  bool sequence_parallel = true;     ///< norm regions cut over tp; means nothing while tp is 1
 
   bool operator==(const Candidate&) const = default;
 };

@@ -37,7 +37,7 @@ class Walk {
 
   Moments moments() const {
     Moments moments;
-    moments.host = states_.host + (problem_.offload_activations ? kept_.bytes : 0);
+    moments.host = states_.host + (candidate_.offload_activations ? kept_.bytes : 0);
     moments.step = states(true);
     moments.loss = moments.block_backward = moments.end_backward = states(false);
     if (has(UnitKind::last)) at_loss(moments.loss);
@@ -115,7 +115,7 @@ class Walk {
   void at_block(MemoryBytes& bytes) const {
     const bool ends_wait = profile_.chunks_loss && has(UnitKind::last);
     const std::int64_t ends = ends_wait ? activations_.ends : 0;
-    if (!problem_.offload_activations) {
+    if (!candidate_.offload_activations) {
       bytes[MemoryCategory::activations] += kept_.bytes + kept_.backward + ends;
     } else if (kept_.recomputed > 0) {
       bytes[MemoryCategory::activations] += activations_.boundary + kept_.backward + ends;
@@ -139,7 +139,7 @@ class Walk {
     bytes[MemoryCategory::buffers] += waiting_head_gradient();
   }
 
-  std::int64_t kept_on_device() const { return problem_.offload_activations ? 0 : kept_.bytes; }
+  std::int64_t kept_on_device() const { return candidate_.offload_activations ? 0 : kept_.bytes; }
 
   /// Of the block whose backward needs most when what it reads comes from the host.
   std::int64_t brought_back() const {

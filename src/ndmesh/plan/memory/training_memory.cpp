@@ -65,8 +65,8 @@ class MemoryModel::State {
     return worst;
   }
 
-  /// Of the first and the last stage: states, what one chunk of one micro-batch keeps, and the logits. A
-  /// budget may recompute everything.
+  /// Of the first and the last stage: states, what one chunk of one micro-batch keeps on the device, and the
+  /// logits. A budget may recompute everything.
   std::int64_t least_bytes(const Candidate& candidate) {
     const schedule::Shape shape = schedule_shape(problem_, candidate);
     const ModelBytes& bytes = model_bytes(candidate, 0);
@@ -75,7 +75,8 @@ class MemoryModel::State {
     if (recompute.policy == job::Recompute::Policy::budget) recompute.bytes = 0;
     const auto least = [&](std::int64_t stage) {
       const StageUnits units = units_of(shape, stage, 1);
-      std::int64_t sum = kept_on(units.counts, activations, recompute, 1, shape.chunks).bytes;
+      const KeptActivations kept = kept_on(units.counts, activations, recompute, 1, shape.chunks);
+      std::int64_t sum = candidate.offload_activations ? 0 : kept.bytes;
       for (std::size_t kind = 0; kind < unit_kinds; ++kind) {
         sum += units.counts[kind] * bytes[kind].states();
       }

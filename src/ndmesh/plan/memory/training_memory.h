@@ -20,7 +20,7 @@ struct StageBudget {
   /// buffers): what must fit.
   std::int64_t reserved = 0;
   std::int64_t outside = 0;     ///< the part of `reserved` that lives outside the allocator
-  std::int64_t host_bytes = 0;  ///< host memory of this rank: offloaded states, pinned buffers
+  std::int64_t host_bytes = 0;  ///< host memory of this rank: offloaded states and activations
 };
 
 /// Budgets of candidates for one problem. Walks layouts and schedule; keeps what candidates share, so that

@@ -12,13 +12,15 @@ using Policy = job::Recompute::Policy;
 /// What the contract of this project's own runtime allows; what of it runs today is job::check_trainable's to
 /// say.
 SupportProfile ndmesh_support() {
-  return {.limits = {.name = "ndmesh"},
-          .schedules = {Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_v},
-          .contexts = {ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
-                       ContextKind::hierarchical},
-          .recompute = {Policy::none, Policy::selective, Policy::full, Policy::every, Policy::budget},
-          .offload = {Offload::none, Offload::optimizer, Offload::all},
-          .optimizers = {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}};
+  return {
+      .limits = {.name = "ndmesh"},
+      .schedules = {Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_v},
+      .contexts = {ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
+                   ContextKind::hierarchical},
+      .recompute = {Policy::none, Policy::selective, Policy::full, Policy::every, Policy::budget},
+      .offload = {Offload::none, Offload::optimizer, Offload::all},
+      .offload_activations = {Policy::none, Policy::selective, Policy::full, Policy::every, Policy::budget},
+      .optimizers = {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon}};
 }
 
 /// Unequal stages are written as a pipeline layout; zero 2 and 3 are Megatron-FSDP's, without stages.
@@ -46,6 +48,7 @@ SupportProfile torchtitan_support() {
           .adapters = false};
 }
 
+/// Its cpu_checkpointing moves the inputs of blocks that are recomputed, and nothing else.
 SupportProfile deepspeed_support() {
   return {.limits = {.name = "deepspeed",
                      .cuts_experts_freely = false,
@@ -55,6 +58,7 @@ SupportProfile deepspeed_support() {
           .contexts = {ContextKind::alltoall},
           .recompute = {Policy::none, Policy::full, Policy::every},
           .offload = {Offload::none, Offload::optimizer, Offload::all},
+          .offload_activations = {Policy::full},
           .optimizers = {OptimizerName::adamw, OptimizerName::sgd, OptimizerName::muon},
           .keeps_gathered = false,
           .fp8_products = false};

@@ -17,6 +17,8 @@ struct SupportProfile {
   std::vector<job::ContextKind> contexts;  ///< the usual one first
   std::vector<job::Recompute::Policy> recompute;
   std::vector<job::Offload> offload;
+  /// Policies under which what blocks keep may wait in host memory (recompute.offload); none: not planned for it.
+  std::vector<job::Recompute::Policy> offload_activations = {};
   std::vector<job::OptimizerName> optimizers;
   bool keeps_gathered = true;  ///< zero 3 may keep parameters gathered until backward (shard.reshard false)
   bool fp8_products = true;

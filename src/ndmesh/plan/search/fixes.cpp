@@ -64,9 +64,18 @@ class Fixing {
     }
   }
 
+  /// Whether moving something to the host makes room: a core's memory is the host's.
+  bool has_host() const { return !problem().cluster.device.is_host(); }
+
   bool has(Offload offload) const {
     const auto& list = problem().profile.support.offload;
-    return held().offload != offload && std::find(list.begin(), list.end(), offload) != list.end();
+    return has_host() && held().offload != offload &&
+           std::find(list.begin(), list.end(), offload) != list.end();
+  }
+
+  bool has_offload_of_activations() const {
+    return has_host() && !held().offload_activations &&
+           !problem().profile.support.offload_activations.empty();
   }
 
   bool holds_axes() const {
@@ -92,6 +101,12 @@ class Fixing {
     }
     if (held().offload != Offload::none) {
       add("shard.offload=none", [](Problem&, Held& h) { h.offload = Offload::none; });
+    }
+    if (held().offload_activations) {
+      add("recompute.offload=false", [](Problem&, Held& h) { h.offload_activations = false; });
+    }
+    if (has_offload_of_activations()) {
+      add("recompute.offload=true", [](Problem&, Held& h) { h.offload_activations = true; });
     }
     for (const Offload offload : {Offload::optimizer, Offload::all}) {
       if (has(offload)) {
@@ -131,6 +146,11 @@ class Fixing {
     }
     all.problem.precision.bf16_states = true;
     pull(all);
+    if (fixes_.empty() && has_offload_of_activations()) {
+      all.held.offload_activations = true;
+      all.change += ", recompute.offload=true";
+      pull(all);
+    }
   }
 
   /// Whether so many nodes do; what does is kept in `fix`.

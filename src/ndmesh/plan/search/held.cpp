@@ -8,6 +8,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/job/names.h"
+#include "ndmesh/plan/time/rates.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -48,6 +49,8 @@ class SupportCheck {
             [](job::ContextKind kind) { return job::name_of(kind); });
     }
     check_flags();
+    check_offload_activations();
+    check_host_link();
   }
 
  private:
@@ -76,6 +79,42 @@ class SupportCheck {
     if (!support_.adapters && problem_.adapter.rank > 0) {
       problems_.add(fmt::format("adapter.rank: {}, but {} has no adapters; allowed: 0", problem_.adapter.rank,
                                 runtime()));
+    }
+  }
+
+  void check_offload_activations() {
+    const std::vector<Policy>& policies = support_.offload_activations;
+    if (!held_.offload_activations) {
+      return;
+    }
+    if (policies.empty()) {
+      problems_.add(fmt::format("recompute.offload: true is not planned for {}; allowed: false", runtime()));
+    } else if (held_.recompute && !contains(policies, held_.recompute->policy)) {
+      const std::string_view policy = job::name_of(held_.recompute->policy);
+      problems_.add(
+          fmt::format("recompute.offload: true with recompute.policy {} is nothing that {} has; allowed: "
+                      "recompute.policy {}, or recompute.offload false",
+                      policy, runtime(), job::name_of(policies.front())));
+    }
+  }
+
+  /// What is offloaded crosses a link whose rate must be known.
+  void check_host_link() {
+    const cluster::Device& device = problem_.cluster.device;
+    if (host_bandwidth(device) > 0) {
+      return;
+    }
+    const auto refuse = [&](std::string_view key, std::string_view value, std::string_view allowed) {
+      problems_.add(fmt::format(
+          "{}: {}, but the bandwidth of device {} to its host is not known; allowed: {}, or state "
+          "device.host_bandwidth in a cluster file",
+          key, value, device.name, allowed));
+    };
+    if (held_.offload != job::Offload::none) {
+      refuse("shard.offload", job::name_of(held_.offload), "none");
+    }
+    if (held_.offload_activations) {
+      refuse("recompute.offload", "true", "false");
     }
   }
 

@@ -16,6 +16,7 @@ struct Held {
   std::optional<job::Recompute> recompute;
   std::optional<mesh::AxisOrder> order;
   job::Offload offload = job::Offload::none;  ///< never searched: a fix, unless asked for
+  bool offload_activations = false;           ///< likewise
 
   const std::optional<std::int64_t>& size(mesh::Axis axis) const;
   std::optional<std::int64_t>& size(mesh::Axis axis);

@@ -67,7 +67,7 @@ Judge::Judge(const Problem& problem, const Constants& constants)
     : problem_(problem), allowed_(allowed_bytes(problem)), memory_(problem), time_(problem, constants) {}
 
 std::int64_t Judge::host_bytes(const Candidate& candidate) const {
-  return candidate.offload == job::Offload::none
+  return candidate.offload == job::Offload::none && !candidate.offload_activations
              ? 0
              : node_host_bytes(problem_.cluster, candidate, memory_.budgets(candidate));
 }

@@ -16,6 +16,7 @@ Candidate candidate_of(const MeshOptions& options, const Choice& choice, const S
   candidate.chunks = staging.pipelining.chunks;
   candidate.recompute = options.recompute[choice.recompute];
   candidate.offload = options.offload;
+  candidate.offload_activations = options.offload_activations;
   candidate.zero = sharding.zero;
   candidate.reshard = sharding.reshard;
   return candidate;
@@ -89,7 +90,8 @@ class Fitting {
 double MeshJudge::least_seconds(const MeshOptions& options) const {
   double least = std::numeric_limits<double>::infinity();
   each_choice(options, [&](const Choice& choice) {
-    if (choice.recompute == 0) {  // the least of them
+    // The first recomputes least; only where activations are offloaded may another take less time.
+    if (choice.recompute == 0 || options.offload_activations) {
       least = std::min(least, judge_.time().least_compute_seconds(loosest(options, choice)));
     }
   });

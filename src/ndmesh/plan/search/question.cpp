@@ -79,9 +79,6 @@ class Asking {
 
   /// How much is gathered at a time, which only ndmesh lets a job say.
   void set_units(MemoryProfile& memory) {
-    if (job_.offload_activations) {
-      problems_.add("recompute.offload: true can be run, not planned yet; allowed: false");
-    }
     if (job_.plan.runtime == "ndmesh") {
       memory.unit_blocks = job_.shard.unit_blocks;
       memory.gathered_units = 1 + job_.shard.prefetch;
@@ -144,6 +141,7 @@ class Asking {
     hold_if_given("shard.reshard", held.reshard, job_.shard.reshard);
     hold_if_given("recompute.policy", held.recompute, job_.recompute);
     held.offload = job_.shard.offload;
+    held.offload_activations = job_.offload_activations;
   }
 
   void set_wishes() {

@@ -123,6 +123,9 @@ std::string describe(const Plan& plan) {
   if (c.offload != job::Offload::none) {
     text += fmt::format(", offload {}", job::name_of(c.offload));
   }
+  if (c.offload_activations) {
+    text += ", activations on the host";
+  }
   return text;
 }
 

@@ -55,7 +55,9 @@ std::vector<mesh::AxisOrder> distinct_orders(std::size_t bits) {
   return orders;
 }
 
-std::vector<job::Recompute> searched_recompute(const SupportProfile& support) {
+std::vector<job::Recompute> searched_recompute(const SupportProfile& support, bool offload_activations) {
+  const std::vector<Policy>& supported =
+      offload_activations ? support.offload_activations : support.recompute;
   const std::array<job::Recompute, 5> all = {job::Recompute{.policy = Policy::none},
                                              {.policy = Policy::selective},
                                              {.policy = Policy::every, .layers = 4},
@@ -63,8 +65,7 @@ std::vector<job::Recompute> searched_recompute(const SupportProfile& support) {
                                              {.policy = Policy::full}};
   std::vector<job::Recompute> searched;
   std::copy_if(all.begin(), all.end(), std::back_inserter(searched), [&](const job::Recompute& recompute) {
-    return std::find(support.recompute.begin(), support.recompute.end(), recompute.policy) !=
-           support.recompute.end();
+    return std::find(supported.begin(), supported.end(), recompute.policy) != supported.end();
   });
   return searched;
 }
@@ -85,7 +86,8 @@ Space::Space(const Problem& problem, const Held& held)
       device_divisors_(divisors(problem.cluster.devices())),
       batch_divisors_(held.micro ? std::vector{*held.micro} : divisors(problem.global_batch)),
       expert_sizes_({held.ep.value_or(1)}),
-      recompute_(held.recompute ? std::vector{*held.recompute} : searched_recompute(problem.profile.support)),
+      recompute_(held.recompute ? std::vector{*held.recompute}
+                                : searched_recompute(problem.profile.support, held.offload_activations)),
       alone_(shardings(false)),
       shared_(shardings(true)),
       whole_({{}}),
@@ -158,7 +160,8 @@ MeshOptions Space::options(const mesh::MeshSizes& mesh) const {
                       .staging = {},
                       .recompute = recompute_,
                       .orders = orders(mesh),
-                      .offload = held_.offload};
+                      .offload = held_.offload,
+                      .offload_activations = held_.offload_activations};
   mesh::RuleInput input = rules_;
   input.mesh = mesh;
   for (const Sharding& sharding : shardings(mesh)) {

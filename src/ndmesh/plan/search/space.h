@@ -33,6 +33,7 @@ struct MeshOptions {
   std::vector<job::Recompute> recompute;
   std::vector<mesh::AxisOrder> orders;
   job::Offload offload = job::Offload::none;
+  bool offload_activations = false;
 
   std::int64_t count() const;
 };

@@ -33,6 +33,12 @@ double by_units(const Work& work, const DataGroups& groups, double bytes, const 
   return seconds;
 }
 
+/// Seconds of `pass` that what the data axes send can hide under: where that crosses the host link, activations do
+/// not leave it free.
+double window_of(const Pass& pass, bool crosses_host_link) {
+  return pass.total() - (crosses_host_link ? pass.wait(Wait::offload) + pass.wait(Wait::reload) : 0);
+}
+
 /// Whether what a rank owns of parameters and gradients is in host memory.
 bool all_on_host(const Candidate& candidate) {
   return candidate.zero == 3 && candidate.offload == job::Offload::all;
@@ -53,8 +59,8 @@ DataTime data_time(const Problem& problem, const Candidate& candidate, const Dat
   const double element = static_cast<double>(bytes_of(problem.precision.compute));
   const double gradient = static_cast<double>(profile.gradient_bytes);
   const double parts = units(work);
-  const double forward = work.forward.total();
-  const double backward = work.input_grad.total() + work.weight_grad.total();
+  const double forward = window_of(work.forward, all_on_host(candidate));
+  const double backward = window_of(work.input_grad, all_on_host(candidate)) + work.weight_grad.total();
   const auto gather = [&](const GroupCost& group, double bytes) {
     return collectives.all_gather(group, bytes);
   };

@@ -397,7 +397,20 @@ Work LayerClock::layer(const LayerKind& kind) const {
     feed_forward(tally, real(model_.ffn));
   }
   elementwise(tally, (model_.post_norms ? 5 : 3) * region);  // residual
-  return tally.finish(kind, rates_.host_seconds, profile_);
+  Work work = tally.finish(kind, rates_.host_seconds, profile_);
+  cross_to_host(work, kind);
+  return work;
+}
+
+/// Runtimes that move activations copy each where it is kept and where it is read, on the stream that computes:
+/// nothing hides it. A forward that runs again keeps on the device what its backward reads next.
+void LayerClock::cross_to_host(Work& work, const LayerKind& kind) const {
+  const OffloadedBytes& offloaded = division_.offloaded;
+  const double bytes = kind.recomputed ? offloaded.recomputed : kind.moe ? offloaded.moe : offloaded.dense;
+  if (bytes > 0) {
+    work.forward.wait(Wait::offload) += bytes / rates_.host_bandwidth;
+    work.input_grad.wait(Wait::reload) += bytes / rates_.host_bandwidth;
+  }
 }
 
 Work LayerClock::embedding() const {

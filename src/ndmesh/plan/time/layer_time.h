@@ -10,8 +10,8 @@
 namespace ndmesh::plan {
 
 /// What a layer waits for besides its own compute.
-enum class Wait : std::uint8_t { tp_all_gather, tp_reduce_scatter, tp_all_reduce, cp, ep };
-inline constexpr std::size_t wait_count = 5;
+enum class Wait : std::uint8_t { tp_all_gather, tp_reduce_scatter, tp_all_reduce, cp, ep, offload, reload };
+inline constexpr std::size_t wait_count = 7;
 
 /// Seconds of one pass over some layers for one micro-batch.
 struct Pass {
@@ -19,6 +19,7 @@ struct Pass {
   std::array<double, wait_count> waits{};  ///< exposed, by Wait
 
   double& wait(Wait kind) { return waits[static_cast<std::size_t>(kind)]; }
+  double wait(Wait kind) const { return waits[static_cast<std::size_t>(kind)]; }
   double waiting() const;
   double total() const { return compute + waiting(); }
   Pass& operator+=(const Pass& other);
@@ -39,11 +40,20 @@ struct Work {
   Work& operator-=(const Work& other);
 };
 
+/// Bytes that one block sends to host memory in forward and gets back in backward, of one micro-batch.
+struct OffloadedBytes {
+  double dense = 0;
+  double moe = 0;
+  double recomputed = 0;  ///< a block of either kind whose forward runs again
+  bool operator==(const OffloadedBytes&) const = default;
+};
+
 /// What one rank works on in one micro-batch, and the groups that it talks to meanwhile.
 struct Division {
   double tokens = 0;  ///< of one micro-batch on one rank: micro * seq_len / cp
   double tp = 1, cp = 1, ep = 1, etp = 1;
   bool sequence_parallel = true;
+  OffloadedBytes offloaded;
   GroupCost tp_group, cp_group, ep_group, etp_group;
   bool operator==(const Division&) const = default;
 };
@@ -81,6 +91,7 @@ class LayerClock {
   void feed_forward(Tally& tally, double ffn) const;
   void experts(Tally& tally) const;
   void head_products(Tally& tally) const;
+  void cross_to_host(Work& work, const LayerKind& kind) const;
   double context_length(bool windowed) const;
   double local_vocab() const;
   double region_tokens() const {

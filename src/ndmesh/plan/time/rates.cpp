@@ -47,6 +47,10 @@ double flash_efficiency(AttentionKernel kernel, const Constants& constants) {
 
 }  // namespace
 
+double host_bandwidth(const cluster::Device& device) {
+  return device.host_bandwidth <= 0 && device.is_host() ? device.memory_bandwidth / 2 : device.host_bandwidth;
+}
+
 Rates rates_of(const Problem& problem, const Constants& constants) {
   check_known(problem);
   const cluster::Device& device = problem.cluster.device;
@@ -73,7 +77,7 @@ Rates rates_of(const Problem& problem, const Constants& constants) {
   rates.optimizer_bytes =
       constants["optimizer_bytes"] - (problem.profile.time.clips_gradients ? 0 : clipping_bytes);
   rates.host_optimizer_bandwidth = constants["host_optimizer_bandwidth"];
-  rates.host_bandwidth = device.host_bandwidth;
+  rates.host_bandwidth = host_bandwidth(device);
   rates.micro_batch_seconds = constants["micro_batch_seconds"];
   rates.step_seconds = constants["step_seconds"];
   rates.straggler = constants["straggler"];

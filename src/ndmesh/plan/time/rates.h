@@ -31,6 +31,10 @@ struct Rates {
   double straggler = 0;
 };
 
+/// Bytes/s between a device and host memory, in one direction; 0: not known. A core's memory is the host's own: a
+/// copy reads and writes it.
+double host_bandwidth(const cluster::Device& device);
+
 /// RequestError when the peak of the job's number format or the memory bandwidth of the device is not known.
 Rates rates_of(const Problem& problem, const Constants& constants);
 

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ndmesh/plan/integers.h"
+#include "ndmesh/plan/memory/activation_bytes.h"
 #include "ndmesh/plan/time/groups.h"
 
 namespace ndmesh::plan {
@@ -59,6 +60,21 @@ Totals totals_of(const Work& work) {
   return {work.forward.total(), work.input_grad.total(), work.weight_grad.total(), work.dense};
 }
 
+/// What the blocks of a candidate offload; under a budget, which may recompute all of them, the least.
+OffloadedBytes offloaded_bytes(const Problem& problem, const Candidate& candidate) {
+  if (!candidate.offload_activations) {
+    return {};
+  }
+  const Activations activations = activations_of(problem, candidate, problem.model.vocab);
+  const double input = real(activations.boundary);
+  if (candidate.recompute.policy == job::Recompute::Policy::budget) {
+    return {.dense = input, .moe = input, .recomputed = input};
+  }
+  return {.dense = real(activations.blocks[0].kept),
+          .moe = real(activations.blocks[1].kept),
+          .recomputed = input};
+}
+
 /// The division of a candidate, its groups left as if they were of one rank.
 Division lone_division(const Problem& problem, const Candidate& candidate) {
   const mesh::MeshSizes& sizes = candidate.mesh;
@@ -68,6 +84,7 @@ Division lone_division(const Problem& problem, const Candidate& candidate) {
           .ep = real(sizes.ep),
           .etp = real(sizes.etp),
           .sequence_parallel = candidate.sequence_parallel,
+          .offloaded = offloaded_bytes(problem, candidate),
           .tp_group = {},
           .cp_group = {},
           .ep_group = {},
@@ -161,7 +178,8 @@ WorkTables::Key WorkTables::key_of(const Candidate& candidate) {
           .order = candidate.order,
           .micro = candidate.micro,
           .recompute = candidate.recompute,
-          .sequence_parallel = candidate.sequence_parallel || candidate.mesh.tp == 1};
+          .sequence_parallel = candidate.sequence_parallel || candidate.mesh.tp == 1,
+          .offload_activations = candidate.offload_activations};
   if (candidate.order == mesh::default_order) {
     // pp and dp_replicate lie outside of tp and cp, and of experts that fit on the ranks inside of them.
     const bool inside = candidate.mesh.ep * candidate.mesh.etp <= candidate.mesh.tp * candidate.mesh.cp;
@@ -179,7 +197,8 @@ std::size_t WorkTables::Hash::operator()(const Key& key) const {
                                    sizes.etp, key.micro, key.recompute.layers, key.recompute.bytes}) {
     mixer.mix(static_cast<std::uint64_t>(value));
   }
-  mixer.mix(static_cast<std::uint64_t>(key.recompute.policy) * 2 + key.sequence_parallel);
+  mixer.mix(static_cast<std::uint64_t>(key.recompute.policy) * 4 + key.sequence_parallel * 2 +
+            key.offload_activations);
   for (const mesh::Axis axis : key.order) {
     mixer.mix(static_cast<std::uint64_t>(axis));
   }
@@ -191,7 +210,8 @@ std::size_t WorkTables::Hash::operator()(const Divided& divided) const {
   const Division& division = divided.division;
   for (const double value :
        {division.tokens, division.tp, division.cp, division.ep, division.etp, division.tp_group.hop_seconds,
-        division.cp_group.hop_seconds, division.ep_group.hop_seconds, division.etp_group.hop_seconds}) {
+        division.cp_group.hop_seconds, division.ep_group.hop_seconds, division.etp_group.hop_seconds,
+        division.offloaded.dense}) {
     mixer.mix(std::bit_cast<std::uint64_t>(value));
   }
   for (const std::int64_t value : {divided.recompute.layers, divided.recompute.bytes}) {

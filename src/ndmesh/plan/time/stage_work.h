@@ -71,6 +71,7 @@ class WorkTables {
     std::int64_t micro = 1;
     job::Recompute recompute;
     bool sequence_parallel = true;
+    bool offload_activations = false;
     bool operator==(const Key&) const = default;
   };
   /// What a table depends on.

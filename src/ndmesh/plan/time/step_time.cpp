@@ -214,18 +214,28 @@ std::vector<RankTime> TimeModel::State::rank_times(const Candidate& candidate,
   return ranks;
 }
 
-/// Adds the forwards that `budget` runs again to the backward of each stage.
+/// Adds the forwards that `budget` runs again to the backward of each stage, and what the other blocks offload
+/// beyond the least.
 void TimeModel::State::add_recomputed(const Candidate& candidate, std::vector<Work>& stages) {
   if (candidate.recompute.policy != job::Recompute::Policy::budget) {
     return;
   }
   const schedule::Shape shape = schedule_shape(problem_, candidate);
-  const WorkTable& table = tables_.of(candidate);
   const std::vector<RecomputedBlocks> by_rank = recomputed_blocks(problem_, candidate);
+  Candidate keeping = candidate;
+  keeping.recompute = {};
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    Pass again = table.blocks(stage_layers(problem_, shape, static_cast<std::int64_t>(stage))).forward;
-    again *= by_rank[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))].share();
+    const layout::Range layers = stage_layers(problem_, shape, static_cast<std::int64_t>(stage));
+    const double share =
+        by_rank[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))].share();
+    Pass again = tables_.of(candidate).blocks(layers).forward;
+    const Pass kept = tables_.of(keeping).blocks(layers).forward;
+    const double more = (1 - share) * (kept.wait(Wait::offload) - again.wait(Wait::offload));
+    again.wait(Wait::offload) = 0;  // a forward that runs again sends nothing
+    again *= share;
     stages[stage].input_grad += again;
+    stages[stage].forward.wait(Wait::offload) += more;
+    stages[stage].input_grad.wait(Wait::reload) += more;
   }
 }
 
@@ -302,6 +312,8 @@ void TimeModel::State::add_waits(const Candidate& candidate, const RankTime& ran
   add(time.by_collective, "tp/all_reduce", micro_batches * whole.wait(Wait::tp_all_reduce));
   add(time.by_collective, context_collective(problem_.context), micro_batches * whole.wait(Wait::cp));
   add(time.by_collective, "ep/all_to_all", micro_batches * whole.wait(Wait::ep));
+  add(time.by_collective, "host/offload", micro_batches * whole.wait(Wait::offload));
+  add(time.by_collective, "host/reload", micro_batches * whole.wait(Wait::reload));
   const DataTime& data = rank.data;
   const std::string shard = used_axes(candidate, mesh::shard_axes);
   const std::string all = used_axes(candidate, mesh::loss_axes);

@@ -50,7 +50,7 @@ class TimeModel {
   double least_seconds(const Candidate& candidate) const;
   /// The same without waiting for other ranks of tp, cp and ep: never above least_seconds, alike for every
   /// order and for reshard or not, never more with a larger zero, with dp_shard in the place of dp_replicate,
-  /// or without recomputation.
+  /// or (unless activations are offloaded, of which recomputation keeps less) without recomputation.
   double least_compute_seconds(const Candidate& candidate) const;
 
  private:
