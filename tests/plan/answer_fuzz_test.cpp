@@ -33,8 +33,10 @@ class RandomJobs {
             sometimes(", pp_size: 2") + sometimes(", cp_size: 2") + sometimes(", ep_size: 2") + "}\n";
     yaml += "plan: {runtime: " + pick({"ndmesh", "megatron", "torchtitan", "deepspeed", "accelerate"}) +
             sometimes(", max_batch: 128") + sometimes(", tokens_per_second: 1e7") + "}\n";
-    yaml += sometimes("recompute: {policy: full}\n") + sometimes("shard: {offload: all}\n") +
-            sometimes("adapter: {rank: 8}\n") + sometimes("checkpoint: {every: 10}\n");
+    yaml += sometimes("recompute: " +
+                      pick({"{policy: full}", "{offload: true}", "{policy: full, offload: true}"}) + "\n") +
+            sometimes("shard: {offload: all}\n") + sometimes("adapter: {rank: 8}\n") +
+            sometimes("checkpoint: {every: 10}\n");
     return yaml;
   }
 
