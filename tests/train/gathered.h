@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ndmesh/parallel/data_parallel.h"
+#include "ndmesh/parallel/parallel_model.h"
 
 namespace ndmesh::test {
 
@@ -14,6 +15,14 @@ inline std::map<std::string, at::Tensor> gradients_of(parallel::DataParallel& la
   std::map<std::string, at::Tensor> gradients;
   for (const parallel::Trainable& trainable : layout.trainables()) {
     gradients[trainable.name] = layout.gather_gradient(trainable).clone();
+  }
+  return gradients;
+}
+
+inline std::map<std::string, at::Tensor> gradients_of(parallel::ParallelModel& model) {
+  std::map<std::string, at::Tensor> gradients;
+  for (const std::string& name : model.trained_names()) {
+    gradients[name] = model.gather_gradient(name).clone();
   }
   return gradients;
 }

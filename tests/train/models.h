@@ -12,11 +12,15 @@
 /// Small models of awkward sizes, a token file, and jobs over them, for tests that train.
 namespace ndmesh::test {
 
-/// config.json of a variant: tiny (dense llama, 5 layers, odd sizes), tied, qwen2 (biases), qwen3 (q/k norm,
-/// wide heads), or one of the families gemma2, gemma3_text, gpt2, phi3, olmo2, granite.
-inline std::string config_of(const std::string& variant) {
-  const std::string sizes =
-      R"("hidden_size":48,"num_hidden_layers":3,"num_attention_heads":6,"num_key_value_heads":2,
+/// config.json of a variant: tiny (dense llama, 3 layers, odd sizes), tied, qwen2 (biases), qwen3 (q/k norm,
+/// wide heads), or one of the families gemma2, gemma3_text, gpt2, phi3, olmo2, granite; "tied_5": with 5 layers.
+inline std::string config_of(const std::string& variant_and_layers) {
+  const std::size_t end = variant_and_layers.find_last_not_of("0123456789");
+  const bool has_layers = variant_and_layers[end] == '_';
+  const std::string variant = has_layers ? variant_and_layers.substr(0, end) : variant_and_layers;
+  const std::string layers = has_layers ? variant_and_layers.substr(end + 1) : "3";
+  const std::string sizes = R"("hidden_size":48,"num_hidden_layers":)" + layers +
+                            R"(,"num_attention_heads":6,"num_key_value_heads":2,
          "intermediate_size":130,"vocab_size":257,"max_position_embeddings":512,"rms_norm_eps":1e-5,"rope_theta":10000.0)";
   if (variant == "qwen2") {
     return R"({"model_type":"qwen2",)" + sizes + R"(,"head_dim":8,"tie_word_embeddings":false})";

@@ -8,6 +8,7 @@
 #include "ndmesh/base/error.h"
 #include "train/models.h"
 #include "train/parity_cases.h"
+#include "train/pipeline_cases.h"
 #include "train/scratch_folder.h"
 
 namespace ndmesh::train {
@@ -44,6 +45,12 @@ TEST_P(Parity, Holds) {
   expect_parity(GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(, Parity, testing::ValuesIn(test::fast_cases), name_of_case);
+
+class PipelineParity : public testing::TestWithParam<ParityCase> {};
+TEST_P(PipelineParity, Holds) {
+  expect_parity(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(, PipelineParity, testing::ValuesIn(test::fast_pipeline_cases), name_of_case);
 
 class SlowParityGrid : public testing::TestWithParam<ParityCase> {};
 TEST_P(SlowParityGrid, Holds) {

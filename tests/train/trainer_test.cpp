@@ -60,11 +60,11 @@ std::vector<MicroBatch> part_of(const std::vector<std::int64_t>& valid, std::int
   return batches;
 }
 
-std::map<std::string, at::Tensor> values_of(parallel::DataParallel& layout) {
+std::map<std::string, at::Tensor> values_of(parallel::ParallelModel& model) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> values;
-  for (const parallel::OwnedParameter& parameter : layout.parameters()) {
-    values[parameter.name] = layout.gather_value(parameter).clone();
+  for (const std::string& name : model.names()) {
+    values[name] = model.gather_value(name).clone();
   }
   return values;
 }
@@ -94,7 +94,7 @@ Trajectory first_step(const Inputs& inputs, const std::vector<std::int64_t>& val
   Trajectory result;
   comm::run_ranks(mesh::Mesh(inputs.job.mesh), {}, [&](comm::Communicator& communicator) {
     Trajectory mine;
-    Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::DataParallel& layout) {
+    Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::ParallelModel& layout) {
       mine.gradients.push_back(gradients_of(layout));
     });
     mine.losses.push_back(trainer.step(part_of(valid, micro, communicator)).loss);
@@ -146,9 +146,9 @@ TEST(TrainerStep, WithoutAnyValidTargetChangesNothing) {
     job.mesh = sizes;
     const Inputs inputs = open_inputs(job);
     comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
-      parallel::DataParallel* model = nullptr;
+      parallel::ParallelModel* model = nullptr;
       std::map<std::string, at::Tensor> before;
-      Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::DataParallel& layout) {
+      Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::ParallelModel& layout) {
         model = &layout;
         before = values_of(layout);
       });
@@ -174,9 +174,9 @@ TEST(TrainerStep, GradientSpoiltOnOneRankStopsAllBeforeTheUpdate) {
     const Inputs inputs = open_inputs(job);
     std::vector<std::string> messages(4);
     comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
-      parallel::DataParallel* model = nullptr;
+      parallel::ParallelModel* model = nullptr;
       std::map<std::string, at::Tensor> before;
-      Trainer trainer(inputs, communicator, [&](std::int64_t step, parallel::DataParallel& layout) {
+      Trainer trainer(inputs, communicator, [&](std::int64_t step, parallel::ParallelModel& layout) {
         model = &layout;
         before = values_of(layout);
         for (const parallel::Trainable& trainable : layout.trainables()) {

@@ -70,7 +70,7 @@ Shape shape_of(const Options& options) {
   }
   Shape shape = {.kind = job.pipeline.schedule, .ranks = options.ranks.value_or(job.mesh.pp)};
   const std::int64_t fewest = shape.ranks == 1 ? 1 : schedule::least_chunks(shape.kind);
-  shape.chunks = options.chunks.value_or(job.is_given("pipeline.chunks") ? job.pipeline.chunks : fewest);
+  shape.chunks = options.chunks.value_or(job.pipeline.chunks > 0 ? job.pipeline.chunks : fewest);
   shape.micro_batches = options.micro_batches ? *options.micro_batches : micro_batches_of(job, shape);
   return shape;
 }

@@ -9,6 +9,10 @@ Work::Work(Work&&) noexcept = default;
 Work& Work::operator=(Work&&) noexcept = default;
 Work::~Work() = default;
 
+bool Work::settled() const {
+  return !state_ || state_->settled();
+}
+
 void Work::wait() {
   if (state_) {
     state_->wait();

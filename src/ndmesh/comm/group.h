@@ -24,6 +24,8 @@ class Work {
   ~Work();
 
   bool started() const { return state_ != nullptr; }
+  /// After wait(): whether release() would return at once, because no peer needs this rank's part any more.
+  bool settled() const;
   /// Returns when the outputs of this rank are complete.
   void wait();
   /// Returns when, beyond that, no peer reads this rank's inputs any more: only then may they be changed or
@@ -98,6 +100,7 @@ class Group {
 class Work::State {
  public:
   virtual ~State() = default;
+  virtual bool settled() const = 0;
   virtual void wait() = 0;
   virtual void release() = 0;
 };

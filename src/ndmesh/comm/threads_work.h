@@ -15,12 +15,12 @@ class ThreadsWork final : public Work::State {
   /// returns when no peer touches this rank's memory.
   ~ThreadsWork() override;
 
+  bool settled() const override;
   void wait() override;
   void release() override;
 
  private:
   void transfer();
-  bool settled() const;
   void report();
 
   std::shared_ptr<World> world_;

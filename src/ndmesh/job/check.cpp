@@ -42,22 +42,25 @@ class Check {
     input.zero = job_.shard.zero;
     input.context =
         job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
-    problems_.add_all(mesh::broken_rules(input));
+    input.chunks =
+        job_.mesh.pp > 1 ? std::max(job_.pipeline.chunks, schedule::least_chunks(job_.pipeline.schedule)) : 1;
+    const std::vector<std::string> broken = mesh::broken_rules(input);
+    problems_.add_all(broken);
+    if (broken.empty()) {  // micro-batches are a whole number
+      problems_.add_all(schedule::problems_of(pipeline_shape(job_)));
+    }
   }
 
   void check_axes() {
     const mesh::MeshSizes& sizes = job_.mesh;
     refuse_axis("mesh.tp_size", sizes.tp, "tensor parallelism");
-    refuse_axis("mesh.pp_size", sizes.pp, "pipeline parallelism");
     refuse_axis("mesh.cp_size", sizes.cp, "context parallelism");
     refuse_axis("mesh.ep_size", sizes.ep, "expert parallelism");
     refuse_axis("mesh.etp_size", sizes.etp, "expert parallelism");
-    const std::int64_t batch_ranks = sizes.batch_ranks();
-    if (batch_ranks > most_ranks) {
+    if (sizes.world() > most_ranks) {
       problems_.add(fmt::format(
-          "mesh.dp_replicate_size {} times mesh.dp_shard_size {} is {} ranks; run.transport threads "
-          "runs all of them in this process; allowed: at most {}",
-          sizes.dp_replicate, sizes.dp_shard, batch_ranks, most_ranks));
+          "mesh {} is {} ranks; run.transport threads runs all of them in this process; allowed: at most {}",
+          sizes.name(), sizes.world(), most_ranks));
     }
   }
 
@@ -67,7 +70,6 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
-    refuse_key("pipeline.chunks", job_.pipeline.chunks > 1, value_of("pipeline.chunks"), "1");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
   }
@@ -200,6 +202,15 @@ std::int64_t threads_per_rank(const Job& job) {
 
 std::int64_t accumulation(const Job& job) {
   return job.batch.global / (job.batch.micro * job.mesh.batch_ranks());
+}
+
+schedule::Shape pipeline_shape(const Job& job) {
+  schedule::Shape shape = {job.pipeline.schedule, job.mesh.pp, 1, accumulation(job)};
+  if (shape.ranks > 1) {
+    const std::int64_t fewest = schedule::least_chunks(shape.kind);
+    shape.chunks = job.pipeline.chunks > 0 ? job.pipeline.chunks : fewest;
+  }
+  return shape;
 }
 
 }  // namespace ndmesh::job

@@ -71,7 +71,7 @@ struct OptimizerSection {
 /// Means nothing while pp_size is 1.
 struct PipelineSection {
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
-  std::int64_t chunks = 1;  ///< model chunks of each pipeline rank
+  std::int64_t chunks = 0;  ///< model chunks of each pipeline rank; 0: the fewest that the schedule takes
 };
 enum class ContextKind { ring, allgather, alltoall, hierarchical };
 struct ContextSection {
@@ -200,7 +200,10 @@ std::vector<std::string> keys_of_planning(const Job& job);
 /// Intra-op threads of each rank: run.threads, or the cores shared out.
 std::int64_t threads_per_rank(const Job& job);
 
-/// Micro-batches of a step on each batch rank.
+/// Micro-batches of a step on each batch rank. The mesh rules have held.
 std::int64_t accumulation(const Job& job);
+
+/// The schedule of a step: pipeline section, pp_size and accumulation. The mesh rules have held.
+schedule::Shape pipeline_shape(const Job& job);
 
 }  // namespace ndmesh::job

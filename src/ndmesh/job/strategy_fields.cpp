@@ -99,8 +99,9 @@ std::vector<Field> axes() {
                       schedule::Kind::zb_h1, schedule::Kind::zb_v}),
           "Order of the micro-batches; means nothing while mesh.pp_size is 1",
           at(&Job::pipeline, &PipelineSection::schedule)),
-      integer("pipeline.chunks", {1, 1024},
-              "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1",
+      integer("pipeline.chunks", {0, 1024},
+              "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1; 0: the "
+              "fewest that the schedule takes",
               at(&Job::pipeline, &PipelineSection::chunks)),
       choice<ContextKind>("context.kind",
                           choices_of({ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,

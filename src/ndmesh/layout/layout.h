@@ -115,6 +115,9 @@ struct ParameterRules {
   bool shard_over_cp = true;  ///< shard ranks are cp x dp_shard; false: copies over cp
   std::int64_t vocabulary_multiple =
       1;  ///< vocabulary is padded (inside only) to a multiple of tp times this
+  /// The layers of each pipeline stage, in the order of the model: contiguous, each layer once, none empty. No entry: as
+  /// stage_layers cuts them for the ranks of pp.
+  std::vector<Range> stages = {};
 };
 
 /// A parameter of a model on a mesh, and what follows from where it lies. Axes of one rank never appear in
@@ -122,8 +125,8 @@ struct ParameterRules {
 struct ParameterLayout {
   model::ParameterSpec spec;
   TensorLayout tensor;
-  std::int64_t first_stage =
-      0;  ///< pipeline stages that hold it (a tied table lives on the first and the last)
+  /// Pipeline stages that hold it: a tied table lives on the first and the last.
+  std::int64_t first_stage = 0;
   std::int64_t last_stage = 0;
 
   /// Axes over which each rank has only a part of the gradient, which must be summed: the loss axes; tp for a
@@ -143,7 +146,7 @@ struct ParameterLayout {
 };
 
 /// Layouts of every parameter of `spec` on `mesh`: tp by role, then dp_shard (and cp) on dim 0 of what tp
-/// left. Layers go to pipeline stages as stage_layers says. RequestError with every rule that the model
+/// left. RequestError with every rule that the model
 /// breaks on this mesh (mesh/rules.h).
 std::vector<ParameterLayout> parameter_layouts(const model::ModelSpec& spec, const mesh::Mesh& mesh,
                                                const ParameterRules& rules = {});
@@ -165,8 +168,10 @@ Part fullest_part(const model::LayerParameter& parameter, const model::ModelSpec
 
 /// The layers of one pipeline stage: contiguous runs that differ by at most one, larger first.
 Range stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t stage);
+/// Those of every stage.
+std::vector<Range> even_stages(std::int64_t layers, std::int64_t stages);
 
-/// Elements of all parameters that `rank` holds; a tied table counts on both stages that hold it.
+/// Elements of all parameters that `rank` holds, where each pipeline rank is one stage; a tied table counts on both stages that hold it.
 std::int64_t local_elements(const std::vector<ParameterLayout>& parameters, std::int64_t rank);
 std::int64_t padded_local_elements(const std::vector<ParameterLayout>& parameters, std::int64_t rank);
 

@@ -81,25 +81,19 @@ bool has_copies(const TensorLayout& tensor, Axis axis) {
   return std::any_of(copies.begin(), copies.end(), [](std::int64_t count) { return count > 1; });
 }
 
-/// Pipeline stages: layers by stage_layers, the input table and positions on the first, final norm, head and
-/// MTP layers on the last.
-void assign_stages(ParameterLayout& parameter, const ModelSpec& spec, std::int64_t stages) {
+/// Pipeline stages: the input table and positions on the first, final norm, head and MTP layers on the last.
+void assign_stages(ParameterLayout& parameter, const ModelSpec& spec, const std::vector<Range>& stages) {
   const ParameterSpec& p = parameter.spec;
+  const std::int64_t last = static_cast<std::int64_t>(stages.size()) - 1;
   if (p.layer >= 0) {
-    std::int64_t stage = 0;
-    const auto end = [&] {
-      const Range layers = stage_layers(spec.layers, stages, stage);
-      return layers.start + layers.size;
-    };
-    while (stage + 1 < stages && end() <= p.layer) {
-      ++stage;
-    }
-    parameter.first_stage = parameter.last_stage = stage;
+    const auto ends_behind = [&](const Range& layers) { return layers.start + layers.size > p.layer; };
+    const auto stage = std::find_if(stages.begin(), stages.end(), ends_behind) - stages.begin();
+    parameter.first_stage = parameter.last_stage = std::min<std::int64_t>(stage, last);
   } else {
     const bool first = p.role == Role::embedding || p.role == Role::positions;
     const bool both = p.role == Role::embedding && spec.tied;
-    parameter.first_stage = first ? 0 : stages - 1;
-    parameter.last_stage = first && !both ? 0 : stages - 1;
+    parameter.first_stage = first ? 0 : last;
+    parameter.last_stage = first && !both ? 0 : last;
   }
 }
 
@@ -147,12 +141,14 @@ std::vector<ParameterLayout> parameter_layouts(const ModelSpec& spec, const mesh
   problems.add_all(mesh::broken_rules(mesh::rule_input(spec, mesh.sizes())));
   check_experts(spec, mesh.sizes(), problems);
   problems.raise();
+  const std::vector<Range> stages =
+      rules.stages.empty() ? even_stages(spec.layers, mesh.size(Axis::pp)) : rules.stages;
   std::vector<ParameterLayout> result;
   for (const ParameterSpec& parameter : spec.parameters()) {
     TensorLayout tensor(parameter.shape, placements_of(parameter, spec, mesh, rules), mesh);
     ParameterLayout& layout =
         result.emplace_back(ParameterLayout{.spec = parameter, .tensor = std::move(tensor)});
-    assign_stages(layout, spec, mesh.size(Axis::pp));
+    assign_stages(layout, spec, stages);
     derive_axes(layout);
   }
   return result;
@@ -184,6 +180,14 @@ Part fullest_part(const model::LayerParameter& parameter, const ModelSpec& spec,
 
 Range stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t stage) {
   return split(layers, stages, stage);
+}
+
+std::vector<Range> even_stages(std::int64_t layers, std::int64_t stages) {
+  std::vector<Range> result;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    result.push_back(stage_layers(layers, stages, stage));
+  }
+  return result;
 }
 
 std::int64_t local_elements(const std::vector<ParameterLayout>& parameters, std::int64_t rank) {

@@ -102,6 +102,7 @@ Trunk::Trunk(const model::ModelSpec& spec, const layout::ModelPart& part, at::Sc
 Decoder::Decoder(const model::ModelSpec& spec, const layout::ModelPart& part, at::ScalarType dtype)
     : spec_(spec),
       part_(part),
+      dtype_(dtype),
       embedding_multiplier_(embedding_multiplier(spec, dtype)),
       rotary_(spec, dtype),
       local_rotary_(spec, dtype, true) {

@@ -180,6 +180,7 @@ class Decoder : public torch::nn::Module, public Unit {
 
   const model::ModelSpec& spec() const { return spec_; }
   const layout::ModelPart& part() const { return part_; }
+  at::ScalarType dtype() const { return dtype_; }
   const std::vector<std::shared_ptr<Block>>& blocks() const { return trunk_->blocks; }
   /// [rows, hidden]; the embedding's own when tied.
   const at::Tensor& head_weight() const;
@@ -199,6 +200,7 @@ class Decoder : public torch::nn::Module, public Unit {
 
   model::ModelSpec spec_;
   layout::ModelPart part_;
+  at::ScalarType dtype_;
   double embedding_multiplier_;
   RotaryTable rotary_;
   RotaryTable local_rotary_;

@@ -9,7 +9,8 @@ namespace ndmesh::parallel {
 /// A module laid out over the batch ranks: what a training loop and its optimizer need of it, whichever strategy is
 /// behind (replicate.h, fully_shard.h). One rank's view; used by that rank's thread. A step is
 ///
-///   begin_micro_batch(last); forward; backward   once for each micro-batch
+///   begin_micro_batch(last); forward; backward   once for each micro-batch; a pipeline (pipeline.h), whose forwards and
+///                                                backwards alternate otherwise, calls begin_forward and begin_backward
 ///   finish_backward()                            gradients of trainables() are complete, and summed over all loss ranks
 ///   ... the optimizer changes values ...         only here: before, peers may still read them
 ///   parameters_changed()                         the next forward sees the new values; gradients start from nothing
@@ -27,6 +28,10 @@ class DataParallel {
 
   /// `last`: no further micro-batch follows in this step, so reductions may start during its backward pass.
   virtual void begin_micro_batch(bool last) = 0;
+  /// A forward follows whose backward does not come next.
+  virtual void begin_forward() = 0;
+  /// A backward follows that is not that of the last forward; `last`: no further backward follows in this step.
+  virtual void begin_backward(bool last) = 0;
   virtual void finish_backward() = 0;
   virtual void parameters_changed() = 0;
 

@@ -44,6 +44,8 @@ class Replicated final : public DataParallel {
   const std::vector<OwnedParameter>& parameters() override { return owned_; }
   std::vector<Trainable>& trainables() override { return trainables_; }
   void begin_micro_batch(bool last) override;
+  void begin_forward() override;
+  void begin_backward(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
   at::Tensor gather_value(const OwnedParameter& parameter) override { return parameter.value; }
@@ -71,7 +73,7 @@ class Replicated final : public DataParallel {
   at::Tensor gradients_;  ///< flat, of the trained ones in reverse order of registration
   std::vector<Bucket> buckets_;
   std::vector<const nn::Unit*> units_;
-  std::vector<std::int64_t> passes_before_;  ///< of units_, when the micro-batch began
+  std::vector<std::int64_t> passes_before_;  ///< of units_, when the last forward began
   bool last_ = false;
 };
 
@@ -230,11 +232,19 @@ bool Replicated::gradients_come_once() const {
 }
 
 void Replicated::begin_micro_batch(bool last) {
-  last_ = last;
+  begin_forward();
+  begin_backward(last);
+}
+
+void Replicated::begin_forward() {
   passes_before_.clear();
   for (const nn::Unit* unit : units_) {
     passes_before_.push_back(unit->passes());
   }
+}
+
+void Replicated::begin_backward(bool last) {
+  last_ = last;
   for (Bucket& bucket : buckets_) {
     bucket.waiting = bucket.parameters;
   }

@@ -112,7 +112,8 @@ at::Tensor ShardedModule::leave(ShardedUnit& unit, const at::Tensor& y) {
 bool ShardedModule::stays_gathered(const ShardedUnit& unit) const {
   const auto last =
       std::find_if(left_.rbegin(), left_.rend(), [&](ShardedUnit* u) { return u != root_.get(); });
-  const bool backward_comes_next = order_known_ && last != left_.rend() && *last == &unit;
+  const bool backward_comes_next =
+      backward_is_next_ && order_known_ && last != left_.rend() && *last == &unit;
   return !options_.reshard_after_forward || &unit == root_.get() || backward_comes_next || in_backward_;
 }
 
@@ -143,9 +144,24 @@ void ShardedModule::prefetch(const std::vector<ShardedUnit*>& order, const Shard
 // --------------------------------------------------------------------------------------------- backward
 
 void ShardedModule::begin_micro_batch(bool last) {
-  finish_pending();
+  begin_forward();
+  backward_is_next_ = true;
   last_ = last;
+}
+
+void ShardedModule::begin_forward() {
+  finish_pending();
   in_backward_ = false;
+  backward_is_next_ = false;
+  for (const UnitPointer& unit : units_) {
+    unit->begin_forward();
+  }
+}
+
+void ShardedModule::begin_backward(bool last) {
+  finish_pending();
+  in_backward_ = false;
+  last_ = last;
 }
 
 void ShardedModule::before_backward(ShardedUnit& unit) {

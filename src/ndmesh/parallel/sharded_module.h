@@ -30,6 +30,8 @@ class ShardedModule final : public DataParallel {
   const std::vector<OwnedParameter>& parameters() override;
   std::vector<Trainable>& trainables() override;
   void begin_micro_batch(bool last) override;
+  void begin_forward() override;
+  void begin_backward(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
   at::Tensor gather_value(const OwnedParameter& p) override {
@@ -67,6 +69,7 @@ class ShardedModule final : public DataParallel {
   bool pending_is_last_ = false;             ///< no more gradients of it follow in this step
   bool last_ = true;
   bool in_backward_ = false;
+  bool backward_is_next_ = true;  ///< that of the forward that runs
   bool taken_ = false;
   bool handed_over_ = false;
 };

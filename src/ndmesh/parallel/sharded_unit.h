@@ -56,6 +56,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   void settle();
 
   // ---- autograd
+  /// A forward follows: it gets a node of its own, whatever earlier forwards still wait for their backward.
+  void begin_forward() { connected_ = false; }
   /// Makes the full parameters functions of a node (zero 1: one each) that receives their gradients. Call at the entry of a
   /// forward: backward then reaches the node after everything that was made since.
   void connect();

@@ -23,6 +23,8 @@ struct Trainable : OwnedParameter {
   at::Tensor gradient;   ///< shape and dtype of `value`; complete after DataParallel::finish_backward
   bool decayed = false;  ///< weight decay applies: matrices only
   bool gradient_on_host = false;  ///< `gradient` lives in host memory
+  bool counted =
+      true;  ///< in norms over all ranks; false: a copy beside one that is (a tied table on the last stage)
 };
 
 }  // namespace ndmesh::parallel

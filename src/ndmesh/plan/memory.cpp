@@ -32,6 +32,8 @@ Candidate candidate_of(const job::Job& job) {
   candidate.mesh = job.mesh;
   candidate.order = job.mesh_order;
   candidate.micro = job.batch.micro;
+  candidate.schedule = job.pipeline.schedule;
+  candidate.chunks = job::pipeline_shape(job).chunks;
   candidate.zero = job.shard.zero;
   candidate.reshard = job.shard.reshard;
   candidate.recompute = job.recompute;

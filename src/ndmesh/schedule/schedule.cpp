@@ -28,6 +28,20 @@ Schedule make_schedule(const Shape& shape) {
   return schedule;
 }
 
+Schedule make_forward_schedule(const Shape& shape) {
+  Problems problems;
+  problems.add_all(size_problems(shape));
+  problems.raise();
+  std::vector<Action> forwards;
+  for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    for (std::int32_t m = 0; m < shape.micro_batches; ++m) {
+      forwards.push_back({ActionKind::forward, chunk, m});
+    }
+  }
+  const std::vector<std::vector<Action>> ranks(static_cast<std::size_t>(shape.ranks), forwards);
+  return {shape, with_messages(shape, ranks)};
+}
+
 std::int64_t peak_in_flight(const Shape& shape, std::int64_t rank) {
   if (shape.ranks == 1) return 1;
   const std::int64_t count = shape.micro_batches;

@@ -82,6 +82,10 @@ struct Schedule {
 /// The schedule of `shape`, with sends, receives and optimizer. RequestError with problems_of.
 Schedule make_schedule(const Shape& shape);
 
+/// Forwards alone, with sends and receives and without `optimizer`, for evaluation: all micro-batches pass a chunk, then
+/// the next. Any number of micro-batches will do. RequestError for sizes and chunks that are none.
+Schedule make_forward_schedule(const Shape& shape);
+
 /// Proves that a schedule of any origin can run before a rank starts: every chunk and micro-batch forward and
 /// backward (whole, or as input and weight gradient) exactly once and in order, each send with its receive in
 /// the same order on each link, no cycle of waiting even where receives block, `optimizer` last. Every defect

@@ -1,19 +1,14 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
 
 #include "ndmesh/job/job.h"
+#include "ndmesh/parallel/pipeline.h"
 #include "ndmesh/train/data.h"
 
 namespace ndmesh::train {
 
-/// One forward's input on one rank.
-struct MicroBatch {
-  at::Tensor ids_BS;      ///< int64
-  at::Tensor targets_BS;  ///< the token after each id: shifted on the whole sequence
-};
+using parallel::MicroBatch;
 
 /// Which samples a batch rank sees: of global batch `number` (from 0), which holds samples number * global
 /// ... in order, batch rank r of n takes the r-th n-th, cut into micro-batches in order. Depends on the mesh

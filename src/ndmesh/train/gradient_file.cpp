@@ -9,15 +9,15 @@ Trainer::GradientObserver gradient_writer(const std::string& file, std::int64_t 
   if (file.empty()) {
     return {};
   }
-  return [file, rank](std::int64_t step, parallel::DataParallel& layout) {
+  return [file, rank](std::int64_t step, parallel::ParallelModel& model) {
     if (step != 1) {
       return;
     }
     std::vector<TensorToWrite> tensors;
     std::map<std::string, at::Tensor> gradients;
-    for (const parallel::Trainable& trainable : layout.trainables()) {
-      gradients[trainable.name] = layout.gather_gradient(trainable);
-      tensors.push_back({trainable.name, trainable.layout.shape()});
+    for (const std::string& name : model.trained_names()) {
+      gradients[name] = model.gather_gradient(name);
+      tensors.push_back({name, gradients[name].sizes().vec()});
     }
     if (rank == 0) {
       const DType dtype = *dtype_of(gradients.begin()->second.scalar_type());

@@ -29,6 +29,22 @@ double sum_over(comm::Communicator& communicator, mesh::AxisSet axes, double val
   return sum.item<double>();
 }
 
+/// A short text of every rank, by rank.
+std::vector<std::string> of_all_ranks(const std::string& mine, comm::Communicator& communicator,
+                                      const char* label) {
+  constexpr std::int64_t most = 256;
+  const at::Tensor bytes = at::zeros({1, most}, at::kByte);
+  std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), most), bytes.data_ptr<std::uint8_t>());
+  at::Tensor all = at::empty({communicator.world(), most}, at::kByte);
+  communicator.everyone().all_gather({all}, {bytes}, label);
+  std::vector<std::string> texts;
+  for (std::int64_t rank = 0; rank < communicator.world(); ++rank) {
+    const std::uint8_t* begin = all.const_data_ptr<std::uint8_t>() + rank * most;
+    texts.emplace_back(begin, std::find(begin, begin + most, 0));
+  }
+  return texts;
+}
+
 }  // namespace
 
 double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
@@ -39,7 +55,7 @@ double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
   for (const parallel::Trainable& trainable : trainables) {
     const mesh::AxisSet cut = trainable.layout.cut_axes();
     sets[cut.name()] = cut;
-    if (trainable.gradient.numel() > 0) {
+    if (trainable.counted && trainable.gradient.numel() > 0) {
       gradients[cut.name()].push_back(trainable.gradient);
     }
   }
@@ -48,7 +64,7 @@ double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
     const auto& list = gradients[name];
     squares += sum_over(communicator, axes, list.empty() ? 0.0 : sum_of_squares(list));
   }
-  return std::sqrt(squares);
+  return std::sqrt(sum_over(communicator, {mesh::Axis::pp}, squares));  // stages have other parameters
 }
 
 double clip_factor(double norm, double most) {
@@ -62,16 +78,17 @@ std::string describe_bad_gradient(const std::vector<parallel::Trainable>& traina
     return !at::isfinite(t.gradient).all().item<bool>();
   };
   const auto bad = std::find_if(trainables.begin(), trainables.end(), is_bad);
-  const at::Tensor mine = at::full({1}, static_cast<std::int64_t>(bad - trainables.begin()), at::kLong);
-  at::Tensor all = at::empty({communicator.world()}, at::kLong);
-  communicator.everyone().all_gather({all}, {mine}, "which gradient is not finite");
+  const std::vector<std::string> names =
+      of_all_ranks(bad == trainables.end() ? "" : bad->name, communicator, "which gradient is not finite");
 
-  const auto* index = all.const_data_ptr<std::int64_t>();
+  const mesh::Mesh& mesh = communicator.mesh();
   std::string text;
   for (std::int64_t rank = 0; rank < communicator.world(); ++rank) {
-    if (index[rank] < static_cast<std::int64_t>(trainables.size())) {
-      text += fmt::format("{}rank {}: {}", text.empty() ? "" : ", ", rank,
-                          trainables[static_cast<std::size_t>(index[rank])].name);
+    const std::string& name = names[static_cast<std::size_t>(rank)];
+    if (!name.empty()) {
+      const std::string where =
+          mesh.size(mesh::Axis::pp) > 1 ? fmt::format(" (pp {})", mesh.coordinate(rank, mesh::Axis::pp)) : "";
+      text += fmt::format("{}rank {}{}: {}", text.empty() ? "" : ", ", rank, where, name);
     }
   }
   return text.empty() ? "no rank's own part (the sum of squares overflows)" : text;

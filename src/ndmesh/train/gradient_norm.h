@@ -9,8 +9,8 @@
 namespace ndmesh::train {
 
 /// The norm of the whole gradient over all ranks, each element counted once: squares are summed in float64
-/// here, then over the axes that cut a parameter, which its layout names. Collective over those axes; every
-/// rank gets the same value.
+/// here, then over the axes that cut a parameter, which its layout names, then over the stages of a pipeline. Collective
+/// over those axes; every rank gets the same value.
 double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
                             comm::Communicator& communicator);
 

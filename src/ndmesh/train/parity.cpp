@@ -94,12 +94,12 @@ Trajectory record_trajectory(const job::Job& job) {
   const mesh::Mesh mesh(job.mesh, job.mesh_order);
   comm::run_ranks(mesh, limits_of(job), [&](comm::Communicator& communicator) {
     const bool first = communicator.rank() == 0;
-    Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::DataParallel& layout) {
+    Trainer trainer(inputs, communicator, [&](std::int64_t, parallel::ParallelModel& model) {
       std::map<std::string, at::Tensor> gradients;
-      for (const parallel::Trainable& trainable : layout.trainables()) {
-        const at::Tensor full = layout.gather_gradient(trainable);
+      for (const std::string& name : model.trained_names()) {
+        const at::Tensor full = model.gather_gradient(name);
         if (first) {
-          gradients[trainable.name] = full.clone();
+          gradients[name] = full.clone();
         }
       }
       if (first) {

@@ -6,10 +6,8 @@
 #include <cmath>
 
 #include "ndmesh/base/error.h"
-#include "ndmesh/job/frozen.h"
 #include "ndmesh/model/config.h"
 #include "ndmesh/nn/host_memory.h"
-#include "ndmesh/parallel/lay_out.h"
 #include "ndmesh/train/gradient_norm.h"
 #include "ndmesh/train/initial_values.h"
 #include "ndmesh/train/lr_schedule.h"
@@ -30,14 +28,6 @@ BatchReader reader_of(const Inputs& inputs, const TokenFiles& files, bool shuffl
                      communicator.mesh().index_in(communicator.rank(), mesh::batch_axes));
 }
 
-void freeze(nn::Decoder& model, const std::vector<std::string>& patterns) {
-  for (auto& parameter : model.named_parameters()) {
-    if (job::is_frozen(patterns, parameter.key())) {
-      parameter.value().set_requires_grad(false);
-    }
-  }
-}
-
 }  // namespace
 
 Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, GradientObserver observer)
@@ -45,20 +35,19 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       communicator_(communicator),
       observer_(std::move(observer)),
       ledger_scope_(ledger_),
-      model_(std::make_shared<nn::Decoder>(inputs.model, scalar_type(inputs.job.dtype))),
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
   set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
   trace(nullptr);
-  freeze(*model_, inputs.job.train.frozen);
-  layout_ = parallel::lay_out(*model_, inputs.job, communicator_);
+  model_ = std::make_unique<parallel::ParallelModel>(inputs.model, inputs.job, scalar_type(inputs.job.dtype),
+                                                     communicator);
   if (inputs.weights != nullptr) {
-    fill_from(*inputs.weights, layout_->parameters(), communicator_.rank());
+    fill_from(*inputs.weights, model_->parameters(), communicator_.rank());
   } else {
-    fill_fresh(layout_->parameters(), inputs.model, static_cast<std::uint64_t>(inputs.job.run.seed),
+    fill_fresh(model_->parameters(), inputs.model, static_cast<std::uint64_t>(inputs.job.run.seed),
                communicator_.rank());
   }
-  layout_->parameters_changed();
-  optimizer_ = make_optimizer(inputs.job, inputs.model, layout_->trainables(), communicator_);
+  model_->parameters_changed();
+  optimizer_ = make_optimizer(inputs.job, inputs.model, model_->trainables(), communicator_);
 }
 
 Trainer::~Trainer() {
@@ -102,7 +91,7 @@ measure::StepReport Trainer::step_over(const std::vector<MicroBatch>& batches) {
   const Sums sums = forward_backward(batches);
   if (observer_) {
     clock_.enter(Part::other);
-    observer_(step_, *layout_);
+    observer_(step_, *model_);
   }
 
   clock_.enter(Part::optimizer);
@@ -122,30 +111,21 @@ measure::StepReport Trainer::step_over(const std::vector<MicroBatch>& batches) {
 Trainer::Sums Trainer::forward_backward(const std::vector<MicroBatch>& batches) {
   const std::int64_t valid = count_valid(batches);
   const double scale = valid > 0 ? 1.0 / static_cast<double>(valid) : 0.0;
-  double loss_sum = 0;
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    layout_->begin_micro_batch(i + 1 == batches.size());
-    const at::Tensor loss =
-        model_->loss(batches[i].ids_BS, batches[i].targets_BS, scale, inputs_.job.train.loss_chunk);
-    loss_sum += loss.item<double>();
-    loss.backward();
-  }
-  layout_->finish_backward();
-  return {loss_sum, valid};
+  return {model_->forward_backward(batches, {scale, inputs_.job.train.loss_chunk}), valid};
 }
 
 double Trainer::update(std::int64_t step, std::int64_t valid, double lr) {
-  const double norm = global_gradient_norm(layout_->trainables(), communicator_);
+  const double norm = global_gradient_norm(model_->trainables(), communicator_);
   if (on_any_rank(!std::isfinite(norm), communicator_, "gradient is finite")) {
     throw RunError(
         fmt::format("step {}: the gradient is not finite ({}); no value was changed. A smaller optimizer.lr, "
                     "or precision.dtype=float32, may help",
-                    step, describe_bad_gradient(layout_->trainables(), communicator_)));
+                    step, describe_bad_gradient(model_->trainables(), communicator_)));
   }
   if (valid > 0) {  // a batch without a single valid token changes nothing
     optimizer_->step(lr, clip_factor(norm, inputs_.job.train.clip));
   }
-  layout_->parameters_changed();
+  model_->parameters_changed();
   return norm;
 }
 
@@ -159,8 +139,9 @@ std::int64_t Trainer::count_valid(const std::vector<MicroBatch>& batches) {
 
 double Trainer::sum_over_loss_ranks(double value, const char* label) {
   const at::Tensor sum = at::full({1}, value, at::kDouble);
-  if (communicator_.mesh().size(mesh::loss_axes) > 1) {
-    communicator_.group(mesh::loss_axes).all_reduce({sum}, comm::Reduction::sum, label);
+  const mesh::AxisSet axes = mesh::loss_axes.with(mesh::Axis::pp);  // the last stage has it
+  if (communicator_.mesh().size(axes) > 1) {
+    communicator_.group(axes).all_reduce({sum}, comm::Reduction::sum, label);
   }
   return sum.item<double>();
 }
@@ -248,9 +229,7 @@ double Trainer::evaluate() {
   for (std::int64_t number = 0; number < inputs_.job.train.eval_batches; ++number) {
     const auto batches = reader.read(number);
     valid += count_valid(batches);
-    for (const MicroBatch& batch : batches) {
-      loss += model_->loss(batch.ids_BS, batch.targets_BS, 1.0, inputs_.job.train.loss_chunk).item<double>();
-    }
+    loss += model_->forward(batches, {1.0, inputs_.job.train.loss_chunk});
   }
   return sum_over_loss_ranks(loss, "evaluation loss") / static_cast<double>(std::max<std::int64_t>(valid, 1));
 }
@@ -258,17 +237,12 @@ double Trainer::evaluate() {
 void Trainer::save_model(const std::filesystem::path& folder) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::buffers);
-  const auto& parameters = layout_->parameters();
-  const auto gather = [&](const std::string& name) {
-    const auto wanted = std::find_if(parameters.begin(), parameters.end(),
-                                     [&](const parallel::OwnedParameter& p) { return p.name == name; });
-    return layout_->gather_value(*wanted);
-  };
   if (communicator_.rank() == 0) {
-    write_model_folder(folder, inputs_.model, inputs_.job.dtype, gather);
+    write_model_folder(folder, inputs_.model, inputs_.job.dtype,
+                       [&](const std::string& name) { return model_->gather_value(name); });
   } else {
-    for (const model::ParameterSpec& parameter : inputs_.model.parameters()) {
-      gather(parameter.name);
+    for (const std::string& name : model_->names()) {
+      model_->gather_value(name);
     }
   }
   communicator_.everyone().barrier("model written");

@@ -8,8 +8,7 @@
 #include "ndmesh/measure/record.h"
 #include "ndmesh/measure/step_clock.h"
 #include "ndmesh/measure/trace.h"
-#include "ndmesh/nn/decoder.h"
-#include "ndmesh/parallel/data_parallel.h"
+#include "ndmesh/parallel/parallel_model.h"
 #include "ndmesh/train/batches.h"
 #include "ndmesh/train/inputs.h"
 #include "ndmesh/train/optimizer.h"
@@ -21,7 +20,7 @@ namespace ndmesh::train {
 class Trainer {
  public:
   /// Sees the complete gradients of each step, before clipping, on every rank.
-  using GradientObserver = std::function<void(std::int64_t step, parallel::DataParallel& layout)>;
+  using GradientObserver = std::function<void(std::int64_t step, parallel::ParallelModel& model)>;
 
   /// Builds the model, lays it out and fills it with stored or fresh values. `inputs` and `communicator` must
   /// outlive it.
@@ -69,8 +68,7 @@ class Trainer {
   measure::MemoryLedger ledger_;
   measure::LedgerScope ledger_scope_;
   measure::StepClock clock_;
-  std::shared_ptr<nn::Decoder> model_;
-  std::shared_ptr<parallel::DataParallel> layout_;
+  std::unique_ptr<parallel::ParallelModel> model_;
   std::unique_ptr<Optimizer> optimizer_;
   BatchReader reader_;
   std::int64_t step_ = 0;

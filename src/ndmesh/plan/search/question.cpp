@@ -136,7 +136,9 @@ class Asking {
     hold_if_given("mesh.order", held.order, job_.mesh_order);
     hold_if_given("batch.micro", held.micro, job_.batch.micro);
     hold_if_given("pipeline.schedule", held.schedule, job_.pipeline.schedule);
-    hold_if_given("pipeline.chunks", held.chunks, job_.pipeline.chunks);
+    if (job_.pipeline.chunks > 0) {
+      hold_if_given("pipeline.chunks", held.chunks, job_.pipeline.chunks);
+    }
     hold_if_given("shard.zero", held.zero, job_.shard.zero);
     hold_if_given("shard.reshard", held.reshard, job_.shard.reshard);
     hold_if_given("recompute.policy", held.recompute, job_.recompute);
