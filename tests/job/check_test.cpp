@@ -49,10 +49,6 @@ TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
   EXPECT_THAT(refusals(job),
               ElementsAre(HasSubstr("mesh.tp_size is 2: tensor parallelism is not built yet")));
   job = trainable();
-  job.mesh.pp = 5;
-  EXPECT_THAT(refusals(job),
-              testing::Contains(HasSubstr("mesh.pp_size is 5: pipeline parallelism is not built yet")));
-  job = trainable();
   job.mesh.cp = 2;
   EXPECT_THAT(refusals(job),
               testing::Contains(HasSubstr("mesh.cp_size is 2: context parallelism is not built yet")));
@@ -63,11 +59,58 @@ TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
               testing::Contains(HasSubstr("mesh.ep_size is 2: expert parallelism is not built yet")));
 }
 
+/// What a pipeline takes of stages, chunks and micro-batches; a message uses the keys of the job.
+TEST(Check, PipelinesAreRefusedWhereTheirScheduleIsNone) {
+  const auto spec = [](const std::string& layers) {
+    return model::spec_from_config(R"({"model_type": "llama", "hidden_size": 32, "num_attention_heads": 2,
+      "intermediate_size": 64, "vocab_size": 256, "ndmesh_tokens": "bytes", "num_hidden_layers": )" +
+                                       layers + "}",
+                                   "config.json");
+  };
+  struct Case {
+    const char* layers;
+    std::int64_t pp, micro_batches;
+    schedule::Kind kind;
+    std::int64_t chunks;
+    std::vector<std::string> refused;
+  };
+  using schedule::Kind;
+  for (const Case& one : std::vector<Case>{
+           {"8", 8, 2, Kind::one_f_one_b, 1, {}},
+           {"8", 4, 8, Kind::interleaved, 2, {}},
+           {"8", 4, 8, Kind::interleaved, 0, {}},
+           {"8", 4, 10, Kind::interleaved, 2, {}},
+           {"8", 4, 11, Kind::interleaved, 2, {"11 micro-batches"}},
+           {"6", 4, 8, Kind::interleaved, 2, {"6 layers"}},
+           {"4", 8, 8, Kind::gpipe, 1, {"4 layers"}},
+           {"8", 2, 8, Kind::gpipe, 2, {"pipeline.chunks: 2 with pipeline.schedule gpipe"}},
+           {"8", 2, 8, Kind::interleaved, 1, {"pipeline.chunks: 1 with pipeline.schedule interleaved"}}}) {
+    Job job = trainable();
+    job.mesh.pp = one.pp;
+    job.batch.global = one.micro_batches;
+    job.batch.micro = 1;
+    job.pipeline = {one.kind, one.chunks};
+    const std::vector<std::string> found = refusals(job, spec(one.layers));
+    ASSERT_EQ(found.size(), one.refused.size()) << testing::PrintToString(found);
+    if (!found.empty()) {
+      EXPECT_THAT(found.front(), HasSubstr(one.refused.front()));
+    }
+  }
+}
+
+TEST(Check, RanksOfAllAxesCountAsThreads) {
+  Job job = trainable();
+  job.batch.global = 1024;
+  job.batch.micro = 1;
+  job.mesh.dp_shard = 128;
+  job.mesh.pp = 4;
+  EXPECT_THAT(refusals(job), ElementsAre(HasSubstr("mesh pp=4,dp_shard=128 is 512 ranks")));
+}
+
 TEST(Check, ValuesThatOnlyPlansTakeAreRefusedByName) {
   for (const auto& [override, what] : std::vector<std::pair<std::string, std::string>>{
            {"mesh.dp_shard_size=auto",
             "mesh.dp_shard_size auto is not built yet for running; allowed: a number"},
-           {"pipeline.chunks=2", "pipeline.chunks 2 is not"},
            {"precision.fp8_products=true", "precision.fp8_products true is not"},
            {"adapter.rank=8", "adapter.rank 8 is not"}}) {
     const Job job = parse(

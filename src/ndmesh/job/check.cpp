@@ -42,12 +42,25 @@ class Check {
     input.zero = job_.shard.zero;
     input.context =
         job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
-    input.chunks =
-        job_.mesh.pp > 1 ? std::max(job_.pipeline.chunks, schedule::least_chunks(job_.pipeline.schedule)) : 1;
+    input.interleaving = schedule::Interleaving::flexible;
+    const schedule::Kind kind = job_.pipeline.schedule;
+    if (kind == schedule::Kind::interleaved && job_.mesh.pp > 1) {
+      input.chunks = std::max(job_.pipeline.chunks, schedule::least_chunks(kind));
+    }
     const std::vector<std::string> broken = mesh::broken_rules(input);
     problems_.add_all(broken);
     if (broken.empty()) {  // micro-batches are a whole number
-      problems_.add_all(schedule::problems_of(pipeline_shape(job_)));
+      check_pipeline(pipeline_shape(job_));
+    }
+  }
+
+  void check_pipeline(const schedule::Shape& shape) {
+    problems_.add_all(schedule::problems_of(shape));
+    if (shape.stages() > model_.layers) {
+      problems_.add(
+          fmt::format("mesh.pp_size {} x pipeline.chunks {} is {} stages; the model has {} layers; allowed: "
+                      "no more stages than layers",
+                      shape.ranks, shape.chunks, shape.stages(), model_.layers));
     }
   }
 
@@ -70,6 +83,8 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
+    refuse_key("pipeline.schedule", job_.mesh.pp > 1 && schedule::splits_backward(job_.pipeline.schedule),
+               value_of("pipeline.schedule"), "gpipe, 1f1b, interleaved");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
   }
