@@ -83,8 +83,6 @@ class Check {
   /// Values that a plan takes and a run does not yet.
   void check_keys() {
     refuse_key("mesh.dp_shard_size", job_.dp_shard_auto, "auto", "a number");
-    refuse_key("pipeline.schedule", job_.mesh.pp > 1 && schedule::splits_backward(job_.pipeline.schedule),
-               value_of("pipeline.schedule"), "gpipe, 1f1b, interleaved");
     refuse_key("precision.fp8_products", job_.precision.fp8_products, "true", "false");
     refuse_key("adapter.rank", job_.adapter.rank > 0, value_of("adapter.rank"), "0");
   }

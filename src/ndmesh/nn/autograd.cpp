@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -11,6 +12,7 @@
 
 #include "ndmesh/nn/host_memory.h"
 #include "ndmesh/nn/parameter_node.h"
+#include "ndmesh/nn/withheld_gradients.h"
 
 namespace ndmesh::nn {
 namespace {
@@ -64,6 +66,12 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_leaf() || dynamic_cast<ParameterNode*>(tensor.grad_fn().get()) != nullptr;
 }
 
+bool is_parameter(const torch::autograd::Edge& edge) {
+  const Node* node = edge.function.get();
+  return dynamic_cast<const ParameterNode*>(node) != nullptr ||
+         dynamic_cast<const torch::autograd::AccumulateGrad*>(node) != nullptr;
+}
+
 bool belongs_on_host(const at::Tensor& tensor) {
   return keeps_on_host != nullptr && tensor.defined() && tensor.requires_grad() && !is_parameter(tensor) &&
          static_cast<std::int64_t>(tensor.nbytes()) >= KeepOnHost::least_bytes;
@@ -80,8 +88,11 @@ class OperatorNode final : public Node {
     std::lock_guard lock(mutex_);
     TORCH_CHECK(backward_, label_, ": backward ran twice over the same graph");
     const at::NoGradGuard no_grad;
-    return backward_(unpacked(), grads,
-                     Needs([this](std::size_t i) { return task_should_compute_output(i); }));
+    const auto needed = [this](std::size_t i) { return task_should_compute_output(i); };
+    if (WithheldGradients* owed = WithheldGradients::current()) {
+      return without_parameters(std::move(grads), needed, *owed);
+    }
+    return backward_(unpacked(), grads, Needs(needed));
   }
 
   void release_variables() override {
@@ -95,6 +106,41 @@ class OperatorNode final : public Node {
   bool can_make_again() const { return static_cast<bool>(again_); }
 
  private:
+  /// Gradients of the inputs that are no parameters; those of the others are owed.
+  Tensors without_parameters(Tensors&& grads, const Needs::Test& needed, WithheldGradients& owed) {
+    std::vector<bool> left(next_edges().size());
+    const auto is_owed = [&](std::size_t i) { return needed(i) && is_parameter(next_edge(i)); };
+    const auto leave = [&](std::size_t i) {
+      left[i] = is_owed(i);
+      return left[i];
+    };
+    Tensors saved = unpacked();
+    Tensors results = backward_(saved, grads, Needs(needed, leave));
+    WithheldGradients::Debt debt;
+    std::vector<std::size_t> inputs;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (is_owed(i) && (left[i] || results[i].defined())) {
+        inputs.push_back(i);
+        debt.edges.push_back(next_edge(i));
+        debt.finished.push_back(std::exchange(results[i], {}));
+      }
+    }
+    if (std::find(left.begin(), left.end(), true) != left.end()) {
+      debt.compute = [backward = backward_, saved = std::move(saved), grads = std::move(grads), left,
+                      inputs] {
+        const at::NoGradGuard no_grad;
+        const Tensors later = backward(saved, grads, Needs([&](std::size_t i) { return left[i]; }));
+        Tensors owed_ones;
+        for (const std::size_t i : inputs) {
+          owed_ones.push_back(later[i]);
+        }
+        return owed_ones;
+      };
+    }
+    owed.add(std::move(debt));
+    return results;
+  }
+
   Tensors unpacked() {
     auto self = c10::intrusive_ptr<Node>::reclaim_copy(this);
     Tensors tensors;
@@ -125,6 +171,24 @@ class OperatorNode final : public Node {
   Again again_;
   Tensors made_again_;
   std::int64_t readers_ = 0;  ///< operators that will ask for an output
+};
+
+/// Takes in the gradient of what a graph begins with.
+class InputNode final : public Node {
+ public:
+  explicit InputNode(at::Tensor& gradient) : gradient_(gradient) {}
+
+  variable_list apply(variable_list&& grads) override {
+    const at::NoGradGuard no_grad;
+    if (grads[0].defined()) {
+      gradient_ = gradient_.defined() ? gradient_ + grads[0] : std::move(grads[0]);
+    }
+    return {};
+  }
+  std::string name() const override { return "input"; }
+
+ private:
+  at::Tensor& gradient_;
 };
 
 bool is_one_of(const Tensors& tensors, const at::Tensor& t) {
@@ -197,6 +261,14 @@ KeepOnHost::~KeepOnHost() {
 KeepLess::KeepLess() : before_(std::exchange(keeps_less, true)) {}
 KeepLess::~KeepLess() {
   keeps_less = before_;
+}
+
+at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient) {
+  at::Tensor input = x.detach();
+  auto node = c10::make_intrusive<InputNode>(gradient);
+  const auto output = node->add_input_metadata(input);
+  torch::autograd::impl::set_gradient_edge(input, {std::move(node), output});
+  return input;
 }
 
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,

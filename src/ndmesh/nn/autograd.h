@@ -19,11 +19,17 @@ using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
 /// Which inputs of an operator need a gradient in this backward pass.
 class Needs {
  public:
-  explicit Needs(std::function<bool(std::size_t)> test) : test_(std::move(test)) {}
+  using Test = std::function<bool(std::size_t)>;
+  explicit Needs(Test test, Test leave = {}) : test_(std::move(test)), leave_(std::move(leave)) {}
   bool operator()(std::size_t input) const { return test_(input); }
 
+  /// Needed in this call, and not left for later: for gradients of parameters that cost a product. What is left is asked
+  /// for in a further call, with the same saved tensors and gradients, which needs nothing else (withheld_gradients.h).
+  bool now(std::size_t input) const { return test_(input) && !(leave_ && leave_(input)); }
+
  private:
-  std::function<bool(std::size_t)> test_;
+  Test test_;
+  Test leave_;
 };
 
 /// Backward of an operator: (saved, gradients of the outputs, needs) -> gradients of the inputs, in order. An
@@ -66,6 +72,10 @@ class KeepOnHost {
   std::unique_ptr<Sent> sent_;
   Sent* before_;
 };
+
+/// `x` as the beginning of a graph, without being a parameter: backward adds its gradient to `gradient` (undefined at
+/// first), which outlives the graph.
+at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient);
 
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
 /// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that

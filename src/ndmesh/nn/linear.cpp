@@ -49,7 +49,7 @@ Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs&
     result[0] = product(dout_TO, out_in(saved[1], transposed)).view_as(x);
   }
   const MemoryScope scope(MemoryCategory::buffers);
-  if (needs(1)) {
+  if (needs.now(1)) {
     const at::Tensor x_TI = as_rows(x);
     result[1] = transposed ? product(x_TI.t(), dout_TO) : product(dout_TO.t(), x_TI);
   }

@@ -11,6 +11,8 @@
 #include <iterator>
 
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/nn/autograd.h"
+#include "ndmesh/nn/withheld_gradients.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -20,17 +22,22 @@ using schedule::ActionKind;
 
 /// A micro-batch on its way through a chunk.
 struct Pass {
-  at::Tensor input;  ///< hidden states; a leaf of the pass's graph
+  at::Tensor input;  ///< hidden states
   comm::Work input_comes;
-  at::Tensor output;                ///< until it is sent or handed on
-  torch::autograd::Edge from;       ///< where backward begins: keeps the graph, not the output
-  at::Tensor output_gradient;       ///< 1 for the loss
+  at::Tensor output;           ///< until it is sent or handed on
+  torch::autograd::Edge from;  ///< where backward begins: keeps the graph, not the output
+  at::Tensor output_gradient;  ///< 1 for the loss
   comm::Work output_gradient_comes;
-  at::Tensor input_gradient;  ///< until it is sent or handed on
+  at::Tensor input_gradient;       ///< until it is sent or handed on
+  nn::WithheldGradients withheld;  ///< between input_grad and weight_grad
 };
 
 bool is_compute(const Action& action) {
-  return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+  return action.kind <= ActionKind::weight_grad;
+}
+
+bool ends_backward(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::weight_grad;
 }
 
 /// One execution of this rank's list.
@@ -65,6 +72,12 @@ class Run {
         return forward(action);
       case ActionKind::backward:
         return backward(action);
+      case ActionKind::input_grad: {
+        const nn::WithheldGradients::Scope scope(pass(action).withheld);
+        return backward(action);
+      }
+      case ActionKind::weight_grad:
+        return weight_grad(action);
       case ActionKind::send_forward:
         return send(pass(action).output, stage(action) + 1, action);
       case ActionKind::receive_forward:
@@ -84,15 +97,10 @@ class Run {
   void forward(const Action& action) {
     Pass& mine = pass(action);
     const Chunk& chunk = chunk_of(action);
-    const MicroBatch& batch = batches_[static_cast<std::size_t>(action.micro_batch)];
-    const bool first = chunk.model->part().embeds;
     mine.input_comes.release();
-    if (!first) {
-      mine.input.set_requires_grad(at::GradMode::is_enabled());
-    }
     announce_forward(action);
-    const at::Tensor output =
-        chunk.model->forward(first ? batch.ids_BS : mine.input, {batch.targets_BS, loss_.scale, loss_.chunk});
+    const at::Tensor output = chunk.model->forward(input_of(action), request_of(action));
+    mine.input.reset();
     if (output.requires_grad()) {
       mine.from = torch::autograd::impl::gradient_edge(output);
     }
@@ -102,14 +110,22 @@ class Run {
     } else {
       hand_on(output.detach(), mine.output, pass_at(stage(action) + 1, action), &Pass::input);
     }
-    if (!at::GradMode::is_enabled()) {
-      mine.input.reset();
+  }
+
+  at::Tensor input_of(const Action& action) {
+    Pass& mine = pass(action);
+    if (chunk_of(action).model->part().embeds) {
+      return batch_of(action).ids_BS;
     }
+    return at::GradMode::is_enabled() ? nn::begin_graph(mine.input, mine.input_gradient) : mine.input;
+  }
+
+  nn::Decoder::LossRequest request_of(const Action& action) const {
+    return {batch_of(action).targets_BS, loss_.scale, loss_.chunk};
   }
 
   void backward(const Action& action) {
     Pass& mine = pass(action);
-    const Chunk& chunk = chunk_of(action);
     mine.output_gradient_comes.release();
     announce_backward(action);
     if (mine.from.is_valid()) {
@@ -117,12 +133,16 @@ class Run {
           {std::exchange(mine.from, {})}, {std::exchange(mine.output_gradient, {})}, /*keep_graph=*/false,
           /*create_graph=*/false, /*accumulate_grad=*/true);
     }
-    if (!chunk.model->part().embeds) {
-      at::Tensor gradient = mine.input.grad();
-      mine.input.reset();
-      hand_on(std::move(gradient), mine.input_gradient, pass_at(stage(action) - 1, action),
+    mine.output_gradient.reset();
+    if (!chunk_of(action).model->part().embeds) {
+      hand_on(std::exchange(mine.input_gradient, {}), mine.input_gradient, pass_at(stage(action) - 1, action),
               &Pass::output_gradient);
     }
+  }
+
+  void weight_grad(const Action& action) {
+    announce_backward(action);
+    pass(action).withheld.deliver();
   }
 
   /// To the neighbouring stage's pass when that is on this rank; else into `here`, to be sent.
@@ -135,7 +155,8 @@ class Run {
       return;
     }
     DataParallel& layout = *chunk_of(action).layout;
-    if (is_pass(next_compute(action), ActionKind::backward, action)) {
+    if (is_pass(next_compute(action), action, ActionKind::backward) ||
+        is_pass(next_compute(action), action, ActionKind::input_grad)) {
       layout.begin_micro_batch(is_last_backward(*next_compute(action)));
     } else {
       layout.begin_forward();
@@ -143,12 +164,12 @@ class Run {
   }
 
   void announce_backward(const Action& action) const {
-    if (!is_pass(previous_compute(action), ActionKind::forward, action)) {
+    if (!is_pass(previous_compute(action), action, ActionKind::forward)) {
       chunk_of(action).layout->begin_backward(is_last_backward(action));
     }
   }
 
-  static bool is_pass(const Action* action, ActionKind kind, const Action& as) {
+  static bool is_pass(const Action* action, const Action& as, ActionKind kind) {
     return action != nullptr && action->kind == kind && action->chunk == as.chunk &&
            action->micro_batch == as.micro_batch;
   }
@@ -169,7 +190,7 @@ class Run {
   /// Of its chunk in the step.
   bool is_last_backward(const Action& action) const {
     const auto found = std::find_if(actions_.rbegin(), actions_.rend(), [&](const Action& other) {
-      return other.kind == ActionKind::backward && other.chunk == action.chunk;
+      return ends_backward(other.kind) && other.chunk == action.chunk;
     });
     return *found == action;
   }
@@ -177,9 +198,9 @@ class Run {
   // ------------------------------------------------------------------------------------------ messages
 
   void send(at::Tensor& tensor, std::int64_t to_stage, const Action& action) {
-    comm::Work work = group_->start_send(std::exchange(tensor, {}).contiguous(),
-                                         static_cast<int>(shape_.rank_of(to_stage)),
-                                         label(action, action.kind == ActionKind::send_forward, to_stage));
+    comm::Work work =
+        group_->start_send(std::exchange(tensor, {}).contiguous(), static_cast<int>(shape_.rank_of(to_stage)),
+                           label(action, action.kind == ActionKind::send_forward, to_stage));
     work.wait();
     sent_.push_back(std::move(work));
   }
@@ -194,10 +215,9 @@ class Run {
 
   at::Tensor empty_hidden_states(const Action& action) const {
     const nn::Decoder& model = *chunk_of(action).model;
-    const at::Tensor& ids_BS = batches_[static_cast<std::size_t>(action.micro_batch)].ids_BS;
-    return at::empty(
-        {ids_BS.size(0), ids_BS.size(1) / model.part().sequence_parts, model.spec().hidden},
-        at::TensorOptions().dtype(model.dtype()));
+    const at::Tensor& ids_BS = batch_of(action).ids_BS;
+    return at::empty({ids_BS.size(0), ids_BS.size(1) / model.part().sequence_parts, model.spec().hidden},
+                     at::TensorOptions().dtype(model.dtype()));
   }
 
   static std::string label(const Action& action, bool forward, std::int64_t to_stage) {
@@ -220,6 +240,9 @@ class Run {
   std::int64_t stage(const Action& action) const { return shape_.stage_of(rank_, action.chunk); }
   const Chunk& chunk_of(const Action& action) const {
     return chunks_[static_cast<std::size_t>(action.chunk)];
+  }
+  const MicroBatch& batch_of(const Action& action) const {
+    return batches_[static_cast<std::size_t>(action.micro_batch)];
   }
   Pass& pass(const Action& action) { return pass_of(action.chunk, action.micro_batch); }
   Pass& pass_of(std::int64_t chunk, std::int64_t micro_batch) {

@@ -27,13 +27,12 @@ bool trains(const torch::nn::Module& module) {
 at::Tensor backward_again(const at::Tensor& x, bool wants_dx, const nn::Unit::Body& body,
                           const at::Tensor& dy) {
   const c10::AutoGradMode recorded(true);
-  at::Tensor input = x.detach();
-  input.set_requires_grad(wants_dx);
-  const at::Tensor y = body(input);
+  at::Tensor dx;
+  const at::Tensor y = body(wants_dx ? nn::begin_graph(x, dx) : x.detach());
   if (y.requires_grad()) {
     torch::autograd::backward({y}, {dy});
   }
-  return input.grad();
+  return dx;
 }
 
 at::Tensor run_again_in_backward(const torch::nn::Module& module, const at::Tensor& x,

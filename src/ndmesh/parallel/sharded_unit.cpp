@@ -20,6 +20,7 @@
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 #include "ndmesh/nn/parameter_node.h"
+#include "ndmesh/nn/withheld_gradients.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -33,20 +34,27 @@ class GatherNode final : public nn::ParameterNode {
  public:
   enum class Turn { last, at_once };
 
-  /// Of what is ready, autograd runs first what was made last. `at_once`: before all of it.
-  GatherNode(Turn turn, std::function<void(variable_list)> receive)
+  /// Of what is ready, autograd runs first what was made last. `at_once`: before all of it. `withheld`: backward has
+  /// passed, but the gradients come later.
+  GatherNode(Turn turn, std::function<void(variable_list)> receive, std::function<void()> withheld = {})
       : ParameterNode(turn == Turn::at_once ? UINT64_MAX : at::sequence_number::get_and_increment()),
-        receive_(std::move(receive)) {}
+        receive_(std::move(receive)),
+        withheld_(std::move(withheld)) {}
 
   variable_list apply(variable_list&& gradients) override {
     const at::NoGradGuard no_grad;
-    receive_(std::move(gradients));
+    if (nn::WithheldGradients::current() == nullptr) {
+      receive_(std::move(gradients));
+    } else if (withheld_) {
+      withheld_();
+    }
     return {};
   }
   std::string name() const override { return "gather"; }
 
  private:
   std::function<void(variable_list)> receive_;
+  std::function<void()> withheld_;
 };
 
 void check_dims(std::span<const NamedParameter> parameters) {
@@ -279,13 +287,20 @@ void ShardedUnit::connect() {
 
 /// One node for all parameters: it is reached when all of their gradients are there.
 void ShardedUnit::connect_all() {
-  auto node = c10::make_intrusive<GatherNode>(GatherNode::Turn::last, [unit = weak_from_this()](
-                                                                          variable_list gradients) {
-    if (const auto alive = unit.lock()) {  // a parameter holds the node, so the node must not hold its unit
+  // A parameter holds the node, so the node must not hold its unit.
+  const auto receive = [unit = weak_from_this()](variable_list gradients) {
+    if (const auto alive = unit.lock()) {
       alive->connected_ = false;
       alive->events_.gradients_ready(*alive, std::move(gradients));
     }
-  });
+  };
+  const auto withheld = [unit = weak_from_this()] {
+    if (const auto alive = unit.lock()) {
+      alive->connected_ = false;
+      alive->events_.after_backward(*alive);
+    }
+  };
+  auto node = c10::make_intrusive<GatherNode>(GatherNode::Turn::last, receive, withheld);
   for (std::size_t i = 0; i < trained_; ++i) {
     set_source(parameters_[i].tensor, node);
   }
@@ -310,6 +325,7 @@ void ShardedUnit::take_in(std::size_t parameter, const at::Tensor& gradient) {
   }
   has_gradients_ = true;
   if (++arrived_ == trained_) {
+    arrived_ = 0;
     connected_ = false;
     events_.gradients_ready(*this, {});
   }

@@ -21,7 +21,8 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   struct Events {
     std::function<void(ShardedUnit&)> before_backward;
     std::function<void(ShardedUnit&, std::vector<at::Tensor> gradients)> gradients_ready;
-    std::function<void(ShardedUnit&)> after_backward;  ///< of a unit without trained parameters
+    /// Of a unit without trained parameters, or whose gradients are withheld.
+    std::function<void(ShardedUnit&)> after_backward;
   };
 
   /// `zero`: 1 optimizer state is cut; 2 gradients too; 3 parameters too. `offload`: as ShardOptions.
@@ -122,7 +123,7 @@ class ShardedUnit : public std::enable_shared_from_this<ShardedUnit> {
   Flat arriving_;    ///< where gradients are on the host: what a reduction brings, until it is sent there
   at::Tensor full_;  ///< flat storage of the full parameters; memory comes and goes
   State state_ = State::away;
-  std::size_t arrived_ = 0;  ///< zero 1: gradients of the use that backward is at
+  std::size_t arrived_ = 0;  ///< zero 1: parameters whose gradient has come, of the use that backward is at
   std::int64_t uses_ = 0;    ///< forwards whose backward has not begun
   bool connected_ = false;   ///< to a node that has not received gradients yet
   bool has_gradients_ = false;
