@@ -240,5 +240,21 @@ TEST(Groups, OverAxesOfAMeshSumOverTheirMembersOnly) {
   });
 }
 
+TEST(Subgroup, SumsOverItsMembersOnly) {
+  run_ranks(mesh::Mesh({.tp = 6}), {}, [](Communicator& communicator) {
+    const std::int64_t pair = communicator.rank() / 2 * 2;
+    Group& two = communicator.subgroup({mesh::Axis::tp}, {pair, pair + 1});
+    EXPECT_EQ(&two, &communicator.subgroup({mesh::Axis::tp}, {pair, pair + 1}));
+    EXPECT_EQ(two.name(), "tp");
+    EXPECT_EQ(two.rank(), communicator.rank() % 2);
+    const at::Tensor mine = at::full({3}, communicator.rank(), at::kLong);
+    two.all_reduce({mine}, Reduction::sum, "pair");
+    EXPECT_EQ(mine[0].item<std::int64_t>(), 2 * pair + 1);
+    const at::Tensor all = at::full({3}, communicator.rank(), at::kLong);
+    communicator.group({mesh::Axis::tp}).all_reduce({all}, Reduction::sum, "all");
+    EXPECT_EQ(all[0].item<std::int64_t>(), 15);
+  });
+}
+
 }  // namespace
 }  // namespace ndmesh::comm

@@ -45,10 +45,6 @@ TEST(Check, AcceptsWhatCanRun) {
 
 TEST(Check, StrategiesThatDoNotRunYetAreRefusedByName) {
   Job job = trainable();
-  job.mesh.tp = 2;
-  EXPECT_THAT(refusals(job),
-              ElementsAre(HasSubstr("mesh.tp_size is 2: tensor parallelism is not built yet")));
-  job = trainable();
   job.mesh.cp = 2;
   EXPECT_THAT(refusals(job),
               testing::Contains(HasSubstr("mesh.cp_size is 2: context parallelism is not built yet")));

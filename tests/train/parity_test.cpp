@@ -6,39 +6,17 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/base/error.h"
+#include "train/expect_parity.h"
 #include "train/models.h"
-#include "train/parity_cases.h"
 #include "train/pipeline_cases.h"
 #include "train/scratch_folder.h"
 
 namespace ndmesh::train {
 namespace {
 
+using test::expect_parity;
+using test::name_of_case;
 using test::ParityCase;
-
-void expect_parity(const ParityCase& one) {
-  const ScratchFolder folder;
-  job::Job job = test::tiny_job(folder.path(), one.variant, one.levers);
-  job.batch.global = one.global;
-  job.batch.micro = one.micro;
-  job.dtype = one.dtype;
-  for (const MeshParity& result : check_parity(job, {mesh::parse_mesh(one.mesh)})) {
-    EXPECT_TRUE(result.held) << one.variant << " on " << result.mesh << " in " << name_of(one.dtype)
-                             << ": loss " << result.loss_error << ", gradient " << result.gradient_error
-                             << " (" << result.worst_parameter << ")";
-  }
-}
-
-std::string name_of_case(const testing::TestParamInfo<ParityCase>& info) {
-  std::string name = info.param.variant + "_" + info.param.mesh + "_micro_" +
-                     std::to_string(info.param.micro) + "_" + std::string(name_of(info.param.dtype));
-  for (const std::string& lever : info.param.levers) {
-    name += "_" + lever;
-  }
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
-  return name;
-}
 
 class Parity : public testing::TestWithParam<ParityCase> {};
 TEST_P(Parity, Holds) {
@@ -128,11 +106,11 @@ TEST(ParityCheck, RefusesAMeshThatCannotRunBeforeAnythingStarts) {
   const ScratchFolder folder;
   const job::Job job = test::tiny_job(folder.path());
   try {
-    check_parity(job, {mesh::parse_mesh("dp_shard=5"), mesh::parse_mesh("tp=2")});
+    check_parity(job, {mesh::parse_mesh("dp_shard=5"), mesh::parse_mesh("tp=4")});
     FAIL() << "12 sequences over 5 batch ranks were accepted";
   } catch (const RequestError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("mesh dp_shard=5"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("mesh tp=2"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("mesh tp=4"));
   }
 }
 

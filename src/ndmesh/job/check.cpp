@@ -66,7 +66,6 @@ class Check {
 
   void check_axes() {
     const mesh::MeshSizes& sizes = job_.mesh;
-    refuse_axis("mesh.tp_size", sizes.tp, "tensor parallelism");
     refuse_axis("mesh.cp_size", sizes.cp, "context parallelism");
     refuse_axis("mesh.ep_size", sizes.ep, "expert parallelism");
     refuse_axis("mesh.etp_size", sizes.etp, "expert parallelism");
@@ -74,6 +73,25 @@ class Check {
       problems_.add(fmt::format(
           "mesh {} is {} ranks; run.transport threads runs all of them in this process; allowed: at most {}",
           sizes.name(), sizes.world(), most_ranks));
+    }
+    check_tensor();
+  }
+
+  void check_tensor() {
+    if (job_.mesh.tp == 1) {
+      return;
+    }
+    if (model_.qk_norm && model_.qk_norm_whole) {
+      problems_.add(fmt::format(
+          "mesh.tp_size is {}: norms over all heads of queries and keys (model_type {}) are not built for "
+          "heads that are spread over ranks; allowed: 1",
+          job_.mesh.tp, model_.family));
+    }
+    if (job_.optimizer.name == OptimizerName::muon) {
+      problems_.add(fmt::format(
+          "optimizer.name muon with mesh.tp_size {}: its products of whole matrices are not built for "
+          "matrices that tp cuts; allowed: adamw, sgd, or mesh.tp_size 1",
+          job_.mesh.tp));
     }
   }
 

@@ -247,7 +247,7 @@ const std::vector<Section>& sections() {
       {"batch", "How many sequences a step and a forward take."},
       {"mesh", "Sizes of the mesh axes. The product of all but ep and etp is the number of ranks."},
       {"shard", "Fully sharded data parallelism over dp_shard."},
-      {"tensor", "Tensor parallelism. Not built yet: the section has no keys."},
+      {"tensor", "Tensor and sequence parallelism over tp."},
       {"pipeline", "Pipeline parallelism."},
       {"context", "Context parallelism."},
       {"expert", "Expert parallelism."},

@@ -68,6 +68,10 @@ struct OptimizerSection {
   double momentum = 0.95;  ///< sgd, muon
   bool nesterov = true;    ///< sgd, muon
 };
+/// Means nothing while tp_size is 1.
+struct TensorSection {
+  bool sequence_parallel = true;  ///< tokens of norms and residual sums are cut over tp
+};
 /// Means nothing while pp_size is 1.
 struct PipelineSection {
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
@@ -139,6 +143,7 @@ struct Job {
   bool dp_shard_auto = false;  ///< mesh.dp_shard_size: auto; mesh.dp_shard is then 1
   mesh::AxisOrder mesh_order = mesh::default_order;
   ShardSection shard;
+  TensorSection tensor;
   PipelineSection pipeline;
   ContextSection context;
   ExpertSection expert;

@@ -93,6 +93,9 @@ std::vector<Field> sharding() {
 
 std::vector<Field> axes() {
   return {
+      boolean("tensor.sequence_parallel",
+              "Cut the tokens of norms and residual sums over tp too; means nothing while mesh.tp_size is 1",
+              at(&Job::tensor, &TensorSection::sequence_parallel)),
       choice<schedule::Kind>(
           "pipeline.schedule",
           choices_of({schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,

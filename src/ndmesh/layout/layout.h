@@ -118,6 +118,7 @@ struct ParameterRules {
   /// The layers of each pipeline stage, in the order of the model: contiguous, each layer once, none empty. No entry: as
   /// stage_layers cuts them for the ranks of pp.
   std::vector<Range> stages = {};
+  bool sequence_parallel = true;  ///< what tp replicates sees a part of the tokens on each of its ranks
 };
 
 /// A parameter of a model on a mesh, and what follows from where it lies. Axes of one rank never appear in
@@ -130,7 +131,7 @@ struct ParameterLayout {
   std::int64_t last_stage = 0;
 
   /// Axes over which each rank has only a part of the gradient, which must be summed: the loss axes; tp for a
-  /// parameter that tp replicates but feeds with different tokens (sequence parallel) or heads; pp for a tied
+  /// parameter that tp replicates but feeds with different tokens (if sequence parallel) or heads; pp for a tied
   /// table. Over tp and pp the sum is over the ranks that hold the same elements: all where replicated,
   /// neighbours where shared, both ends of the pipeline for a tied table.
   mesh::AxisSet gradient_reduction_axes = {};

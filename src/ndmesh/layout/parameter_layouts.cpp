@@ -97,14 +97,32 @@ void assign_stages(ParameterLayout& parameter, const ModelSpec& spec, const std:
   }
 }
 
+/// Whether a tp rank uses the parameter for its own heads only, wherever it is not cut.
+bool sees_some_heads(Role role) {
+  switch (role) {
+    case Role::key:
+    case Role::value:
+    case Role::fused_qkv:
+    case Role::head_norm:
+    case Role::latent_down:
+    case Role::latent_up:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// The axis sets follow from who holds what and from what each rank's gradient is made of: loss ranks see
 /// different tokens; tp ranks with the same parameter see different tokens of a sequence or different heads;
 /// the two ends of a pipeline use a tied table differently.
-void derive_axes(ParameterLayout& parameter) {
+void derive_axes(ParameterLayout& parameter, bool sequence_parallel) {
   const TensorLayout& tensor = parameter.tensor;
   const AxisSet cut = tensor.cut_axes();
   AxisSet partial = mesh::loss_axes;
-  if (has_copies(tensor, Axis::tp) || model::is_expert(parameter.spec.role)) partial = partial.with(Axis::tp);
+  const bool differs = sequence_parallel || sees_some_heads(parameter.spec.role);
+  if ((has_copies(tensor, Axis::tp) && differs) || model::is_expert(parameter.spec.role)) {
+    partial = partial.with(Axis::tp);
+  }
   if (parameter.first_stage != parameter.last_stage) partial = partial.with(Axis::pp);
   parameter.gradient_reduction_axes = axes_of_several_ranks(partial, tensor.mesh());
   for (const Axis axis : mesh::all_axes) {
@@ -149,7 +167,7 @@ std::vector<ParameterLayout> parameter_layouts(const ModelSpec& spec, const mesh
     ParameterLayout& layout =
         result.emplace_back(ParameterLayout{.spec = parameter, .tensor = std::move(tensor)});
     assign_stages(layout, spec, stages);
-    derive_axes(layout);
+    derive_axes(layout, rules.sequence_parallel);
   }
   return result;
 }

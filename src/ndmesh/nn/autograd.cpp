@@ -272,15 +272,16 @@ at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient) {
 }
 
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
-            Backward backward, Again again) {
+            Backward backward, Again again, Remake when) {
   const bool needed = at::GradMode::is_enabled() &&
                       std::any_of(inputs.begin(), inputs.end(),
                                   [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
   if (!needed) {
     return;
   }
+  const bool remake = keeps_less || when == Remake::always;
   auto node =
-      c10::make_intrusive<OperatorNode>(name, std::move(backward), keeps_less ? std::move(again) : Again());
+      c10::make_intrusive<OperatorNode>(name, std::move(backward), remake ? std::move(again) : Again());
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (at::Tensor& output : outputs) {
     torch::autograd::set_history(output, node);

@@ -77,13 +77,19 @@ class KeepOnHost {
 /// first), which outlives the graph.
 at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient);
 
+/// When an operator's outputs are made again in backward instead of being kept for those who read them there.
+enum class Remake {
+  when_asked,  ///< while a KeepLess lives
+  always
+};
+
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
 /// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that
 /// runs the backward pass, with the tensors of `saved` as they were (a change in place in between throws). With
-/// gradients off, or when no input needs one, nothing happens and nothing is saved. `again` is for KeepLess; empty where
-/// making the outputs again would cost about as much as they did. The one place where ndmesh makes autograd nodes of
-/// operators.
+/// gradients off, or when no input needs one, nothing happens and nothing is saved. `again` is empty where making the
+/// outputs again would cost about as much as they did; `when` says when it is used. The one place where ndmesh makes
+/// autograd nodes of operators.
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
-            Backward backward, Again again = {});
+            Backward backward, Again again = {}, Remake when = Remake::when_asked);
 
 }  // namespace ndmesh::nn

@@ -311,10 +311,10 @@ static void loop(const CrossEntropy<T>& k, Rows rows) {
       }
       continue;
     }
-    const RowStatistics<T> found =
-        k.statistics == nullptr
-            ? statistics_of(logits, k.vocab, target)
-            : RowStatistics<T>{k.statistics[row], k.statistics[k.all_rows + row], k.statistics[2 * k.all_rows + row]};
+    const RowStatistics<T> found = k.statistics == nullptr
+                                       ? statistics_of(logits, k.vocab, target)
+                                       : RowStatistics<T>{k.statistics[row], k.statistics[k.all_rows + row],
+                                                          k.statistics[2 * k.all_rows + row]};
     k.losses[row] =
         std::log(static_cast<double>(found.total)) + static_cast<double>(found.largest - found.at_target);
     if (k.gradient) {

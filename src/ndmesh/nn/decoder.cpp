@@ -165,14 +165,10 @@ at::Tensor Decoder::hidden_states(const at::Tensor& input, KvCache* cache) {
 
 at::Tensor Decoder::loss_of(const at::Tensor& x_BSH, const LossRequest& request) const {
   HeadOptions options = {.scale = request.scale, .chunk = request.chunk, .softcap = spec_.logits_softcap};
-  at::Tensor weight_VH = head_weight();
   if (vocabulary.attached()) {
-    options.vocabulary = {part_.vocabulary.start, spec_.vocab, vocabulary};
-    if (part_.vocabulary.size < part_.vocabulary_rows) {
-      weight_VH = weight_VH.narrow(0, 0, part_.vocabulary.size);
-    }
+    options.vocabulary = {part_.vocabulary.start, part_.vocabulary.size, spec_.vocab, vocabulary};
   }
-  return head_loss(x_BSH, weight_VH, request.targets_BS, options);
+  return head_loss(x_BSH, head_weight(), request.targets_BS, options);
 }
 
 at::Tensor Decoder::forward(const at::Tensor& input, const LossRequest& request) {

@@ -10,24 +10,15 @@
 namespace ndmesh::nn {
 namespace {
 
-/// Tokens whose ids are rows of a part of a table: where they stand in the batch, and in the part.
-struct Places {
-  at::Tensor tokens;
-  at::Tensor rows;
-};
-
-Places places_of(const at::Tensor& ids, std::int64_t first, std::int64_t rows) {
-  const at::Tensor local = ids.reshape({-1}) - first;
-  const at::Tensor tokens = local.ge(0).logical_and(local.lt(rows)).nonzero().squeeze(1);
-  return {tokens, local.index_select(0, tokens)};
-}
-
-/// Their rows; zero for all other tokens.
-at::Tensor looked_up(const at::Tensor& table_VH, const at::Tensor& ids, const Places& places) {
-  std::vector<std::int64_t> shape = ids.sizes().vec();
+/// Rows of a part of a table by places in it; zero where a place is none of the part's.
+at::Tensor looked_up(const at::Tensor& table_VH, const at::Tensor& places) {
+  const std::int64_t rows = table_VH.size(0);
+  std::vector<std::int64_t> shape = places.sizes().vec();
   shape.push_back(table_VH.size(1));
-  const at::Tensor out = at::zeros({ids.numel(), table_VH.size(1)}, table_VH.options());
-  out.index_copy_(0, places.tokens, at::embedding(table_VH, places.rows));
+  const at::Tensor out = at::zeros({places.numel(), table_VH.size(1)}, table_VH.options());
+  const at::Tensor flat = places.reshape({-1});
+  const at::Tensor tokens = flat.ge(0).logical_and(flat.lt(rows)).nonzero().squeeze(1);
+  out.index_copy_(0, tokens, at::embedding(table_VH, flat.index_select(0, tokens)));
   return out.view(shape);
 }
 
@@ -38,27 +29,17 @@ at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS, std::int6
   const bool whole = of == 0 || of == rows;
   check_ids(ids_BS, whole ? rows : of, "token id");
   Tensors out;
-  Places places;  // of the tokens whose rows are here, where the table is a part
+  at::Tensor places;
   {
     const WithoutAutograd plain;
-    if (whole) {
-      out = {at::embedding(table_VH, ids_BS)};
-    } else {
-      places = places_of(ids_BS, first, rows);
-      out = {looked_up(table_VH, ids_BS, places)};
-    }
+    places = whole ? ids_BS : ids_BS - first;
+    out = {whole ? at::embedding(table_VH, places) : looked_up(table_VH, places)};
   }
-  attach("embed", {table_VH}, out, {whole ? ids_BS : places.rows, places.tokens},
+  attach("embed", {table_VH}, out, {places},
          [rows](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
-           if (!grads[0].defined()) {
-             return Tensors(1);
-           }
            const MemoryScope scope(MemoryCategory::buffers);
-           const at::Tensor& tokens = saved[1];
-           const at::Tensor dout = tokens.defined()
-                                       ? grads[0].reshape({-1, grads[0].size(-1)}).index_select(0, tokens)
-                                       : grads[0];
-           return {kernels_for(dout).embedding_gradient(saved[0], dout, rows)};
+           return {grads[0].defined() ? kernels_for(grads[0]).embedding_gradient(saved[0], grads[0], rows)
+                                      : at::Tensor()};
          });
   return out[0];
 }

@@ -92,12 +92,14 @@ at::Tensor attention(const at::Tensor& q_BSND, const at::Tensor& k_BSKD, const a
 at::Tensor embed(const at::Tensor& table_VH, const at::Tensor& ids_BS, std::int64_t first = 0,
                  std::int64_t of = 0);
 
-/// Where the weight of the head is only rows `first` to first + V - 1 of a vocabulary of `of` tokens.
+/// Where the weight of the head is only rows `first` to first + rows - 1 of a vocabulary of `of` tokens; what follows them
+/// in the weight is padding, without any effect.
 struct VocabularyPart {
   /// From this part's statistics of T rows of logits, [3, T] in the wide dtype, to those of all parts, [parts, 3, T]: the
   /// largest logit, the sum of exp(logit - largest), and the target's logit where the target is in this part, else 0.
   using Gather = std::function<at::Tensor(const at::Tensor& statistics_3T)>;
   std::int64_t first = 0;
+  std::int64_t rows = 0;
   std::int64_t of = 0;
   Gather gather;  ///< empty: the weight is whole
 };

@@ -85,7 +85,7 @@ class Kernels {
                                              const at::Tensor& dout_BSND,
                                              const AttentionOptions& options) const = 0;
 
-  /// [vocab, H]: row ids[t] is the sum of the rows t of dout.
+  /// [vocab, H]: row ids[t] is the sum of the rows t of dout. Ids that are none of 0 .. vocab - 1 count nothing.
   virtual at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,
                                         std::int64_t vocab) const = 0;
 

@@ -159,8 +159,11 @@ class CompositeKernels final : public Kernels {
   at::Tensor embedding_gradient(const at::Tensor& ids, const at::Tensor& dout,
                                 std::int64_t vocab) const override {
     const at::Tensor rows = wide(dout).flatten(0, -2);
-    return at::zeros({vocab, rows.size(1)}, rows.options())
-        .index_add_(0, ids.flatten(), rows)
+    const at::Tensor flat = ids.flatten();
+    const at::Tensor elsewhere = flat.lt(0).logical_or(flat.ge(vocab));
+    return at::zeros({vocab + 1, rows.size(1)}, rows.options())
+        .index_add_(0, flat.masked_fill(elsewhere, vocab), rows)
+        .narrow(0, 0, vocab)
         .to(dout.scalar_type());
   }
 

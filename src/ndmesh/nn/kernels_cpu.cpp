@@ -60,26 +60,29 @@ void run_rows(const Kernel& kernel, std::int64_t rows, std::int64_t size) {
   at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) { kernel.run({begin, end}); });
 }
 
-/// Positions sorted by their id, equal ids in order, and where each run of equal ids starts (with the end as
-/// last).
+/// Positions whose ids are 0 .. vocab - 1, sorted by their id, equal ids in order, and where each run of equal ids starts
+/// (with the end as last).
 struct IdRuns {
   std::vector<std::int64_t> order;
   std::vector<std::int64_t> starts;
 };
 
-IdRuns runs_of(const std::int64_t* ids, std::int64_t count) {
+IdRuns runs_of(const std::int64_t* ids, std::int64_t count, std::int64_t vocab) {
   IdRuns runs;
-  runs.order.resize(static_cast<std::size_t>(count));
-  std::iota(runs.order.begin(), runs.order.end(), 0);
-  std::sort(runs.order.begin(), runs.order.end(),
-            [&](std::int64_t a, std::int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  runs.order.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    if (i == 0 || ids[runs.order[at]] != ids[runs.order[at - 1]]) {
-      runs.starts.push_back(i);
+    if (ids[i] >= 0 && ids[i] < vocab) {
+      runs.order.push_back(i);
     }
   }
-  runs.starts.push_back(count);
+  std::sort(runs.order.begin(), runs.order.end(),
+            [&](std::int64_t a, std::int64_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  for (std::size_t at = 0; at < runs.order.size(); ++at) {
+    if (at == 0 || ids[runs.order[at]] != ids[runs.order[at - 1]]) {
+      runs.starts.push_back(static_cast<std::int64_t>(at));
+    }
+  }
+  runs.starts.push_back(static_cast<std::int64_t>(runs.order.size()));
   return runs;
 }
 
@@ -263,7 +266,7 @@ class CpuKernels final : public Kernels {
     const std::int64_t size = dout.size(-1);
     const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
     at::Tensor dtable = at::zeros({vocab, size}, dout.options());
-    const IdRuns runs = runs_of(id, ids.numel());
+    const IdRuns runs = runs_of(id, ids.numel(), vocab);
     with_type(dout.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
       const auto count = static_cast<std::int64_t>(runs.starts.size()) - 1;

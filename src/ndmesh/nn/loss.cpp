@@ -22,12 +22,16 @@ struct Result {
 
 /// Adds the products of chunks up to the weight gradient. In bfloat16 several chunks are added in float32,
 /// because a sum kept in bfloat16 would lose what is less than 1/256 of it; a lone chunk needs no addition.
+/// Rows from `rows` on are padding.
 class WeightGradient {
  public:
-  WeightGradient(const at::Tensor& weight_VH, bool one_chunk) : dtype_(weight_VH.scalar_type()) {
+  WeightGradient(const at::Tensor& weight_VH, std::int64_t rows, bool one_chunk)
+      : dtype_(weight_VH.scalar_type()) {
     const MemoryScope scope(MemoryCategory::buffers);
     const at::ScalarType sum_dtype = one_chunk ? dtype_ : wide_dtype(dtype_);
-    sum_ = at::empty(weight_VH.sizes(), weight_VH.options().dtype(sum_dtype));
+    whole_ = at::empty(weight_VH.sizes(), weight_VH.options().dtype(sum_dtype));
+    sum_ = whole_.narrow(0, 0, rows);
+    whole_.narrow(0, rows, weight_VH.size(0) - rows).zero_();
   }
 
   void add(const at::Tensor& dlogits_TV, const at::Tensor& x_TH) {
@@ -43,12 +47,16 @@ class WeightGradient {
 
   at::Tensor finish() {
     const MemoryScope scope(MemoryCategory::buffers);
-    return empty_ ? sum_.zero_().to(dtype_) : sum_.to(dtype_);
+    if (empty_) {
+      sum_.zero_();
+    }
+    return whole_.to(dtype_);
   }
 
  private:
   at::ScalarType dtype_;
-  at::Tensor sum_;
+  at::Tensor whole_;
+  at::Tensor sum_;  ///< its rows that are no padding
   bool empty_ = true;
 };
 
@@ -111,7 +119,7 @@ struct Request {
   bool want_dweight;
 };
 
-Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor& targets_T,
+Result run(const at::Tensor& x_TH, const at::Tensor& padded_weight, const at::Tensor& targets_T,
            const Request& request) {
   const std::int64_t tokens = x_TH.size(0);
   const bool backward = request.want_dx || request.want_dweight;
@@ -119,12 +127,14 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
   Result result;
   at::Tensor sum = at::zeros({}, x_TH.options().dtype(at::kDouble));
   const VocabularyPart& part = request.options.vocabulary;
+  const std::int64_t rows = part.gather ? part.rows : padded_weight.size(0);
+  const at::Tensor weight_VH = padded_weight.narrow(0, 0, rows);
   const std::int64_t chunk = request.options.chunk;
   Logits all_logits(x_TH, weight_VH, std::min(chunk, tokens), request.options.softcap);
   result.dx_TH = request.want_dx ? at::empty_like(x_TH) : at::Tensor();
   std::optional<WeightGradient> dweight;
   if (request.want_dweight) {
-    dweight.emplace(weight_VH, tokens <= chunk);
+    dweight.emplace(padded_weight, rows, tokens <= chunk);
   }
   for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
     const std::int64_t length = std::min(chunk, tokens - begin);
@@ -133,7 +143,7 @@ Result run(const at::Tensor& x_TH, const at::Tensor& weight_VH, const at::Tensor
     at::Tensor logits = all_logits.of(x);
     at::Tensor statistics_3T;
     if (part.gather) {
-      targets = local_targets(targets, part, weight_VH.size(0));
+      targets = local_targets(targets, part, rows);
       statistics_3T = combined(part.gather(kernels.logit_statistics(logits, targets)));
     }
     sum += kernels.cross_entropy(logits, targets, {request.options.scale, backward, statistics_3T});
@@ -167,6 +177,8 @@ at::Tensor head_loss(const at::Tensor& x_BSH, const at::Tensor& weight_VH, const
               targets_BS.sizes(), " for hidden states of shape ", x_BSH.sizes());
   check_ids(targets_BS, options.vocabulary.gather ? options.vocabulary.of : weight_VH.size(0), "target",
             ignored);
+  TORCH_CHECK(options.vocabulary.rows <= weight_VH.size(0), "head_loss: ", options.vocabulary.rows,
+              " rows of the vocabulary in a weight of ", weight_VH.size(0));
   const bool want_dx = at::GradMode::is_enabled() && x_BSH.requires_grad();
   const bool want_dweight = at::GradMode::is_enabled() && weight_VH.requires_grad();
   Result result;

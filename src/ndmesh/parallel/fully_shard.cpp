@@ -135,7 +135,7 @@ std::shared_ptr<DataParallel> fully_shard(torch::nn::Module& module, comm::Commu
     units.push_back(attachment->unit);
   }
   auto handle = std::make_shared<ShardedModule>(std::move(units), attachment->unit, options);
-  handle->describe(module, communicator.mesh(), communicator.group(mesh::shard_axes));
+  handle->describe(module, communicator);
   attachment->own = handle;
   attachment->coordinator = handle.get();
   for (const auto& inner : below) {

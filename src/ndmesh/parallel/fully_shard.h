@@ -9,6 +9,7 @@
 #include "ndmesh/comm/world.h"
 #include "ndmesh/job/job.h"
 #include "ndmesh/parallel/data_parallel.h"
+#include "ndmesh/parallel/model_layout.h"
 
 namespace ndmesh::parallel {
 
@@ -27,6 +28,9 @@ struct ShardOptions {
   /// the optimizer reads (its own state is its own: train::StateOptions::on_host). `all`, zero 3: all that this rank owns,
   /// values and gradients; units are gathered from there and their reduced gradients added up there.
   job::Offload offload = job::Offload::none;
+  /// Where the parameters lie, when strategies before this one have cut them; null: each is cut by rows, over the shard
+  /// ranks alone. Read while laying out.
+  const ModelLayout* layouts = nullptr;
 };
 
 /// Sharded data parallelism (ZeRO 1 to 3: Rajbhandari et al., 2020; per-parameter sharding as in PyTorch FSDP2).

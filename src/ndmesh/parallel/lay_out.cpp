@@ -3,6 +3,7 @@
 #include "ndmesh/parallel/fully_shard.h"
 #include "ndmesh/parallel/recompute.h"
 #include "ndmesh/parallel/replicate.h"
+#include "ndmesh/parallel/tensor_parallel.h"
 #include "ndmesh/plan/memory.h"
 
 namespace ndmesh::parallel {
@@ -50,17 +51,12 @@ void shard_blocks(nn::Decoder& model, std::int64_t at_a_time, comm::Communicator
   }
 }
 
-}  // namespace
-
-std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
-                                      comm::Communicator& communicator) {
-  recompute_blocks(model, job);
-  if (job.offload_activations) {
-    offload_blocks(model);
-  }
+std::shared_ptr<DataParallel> over_batch_ranks(nn::Decoder& model, const job::Job& job,
+                                               const ModelLayout& layouts, comm::Communicator& communicator) {
   const bool parameters_go = job.shard.offload == job::Offload::all;
   if (communicator.mesh().size(mesh::shard_axes) == 1 && !parameters_go) {
-    return replicate(model, communicator, mesh::loss_axes, {.offload = job.shard.offload});
+    return replicate(model, communicator, mesh::loss_axes,
+                     {.offload = job.shard.offload, .layouts = &layouts});
   }
   const ShardOptions options{.zero = job.shard.zero,
                              .reshard_after_forward = job.shard.reshard,
@@ -72,7 +68,21 @@ std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job,
   } else {
     shard_blocks(model, job.shard.unit_blocks, communicator, options);
   }
-  return fully_shard(model, communicator, options);
+  ShardOptions of_root = options;
+  of_root.layouts = &layouts;  // which names parameters as the root does
+  return fully_shard(model, communicator, of_root);
+}
+
+}  // namespace
+
+std::shared_ptr<DataParallel> lay_out(nn::Decoder& model, const job::Job& job, const ModelLayout& layouts,
+                                      comm::Communicator& communicator) {
+  tensor_parallel(model, communicator);
+  recompute_blocks(model, job);
+  if (job.offload_activations) {
+    offload_blocks(model);
+  }
+  return over_batch_ranks(model, job, layouts, communicator);
 }
 
 }  // namespace ndmesh::parallel

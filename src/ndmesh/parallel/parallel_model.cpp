@@ -37,10 +37,10 @@ layout::ModelPart part_of_stage(layout::ModelPart part, const std::vector<layout
 }
 
 std::vector<Chunk> make_chunks(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
-                               comm::Communicator& communicator) {
+                               const ModelLayout& layouts, comm::Communicator& communicator) {
   const std::int64_t rank = communicator.rank();
   const layout::ModelPart part =
-      layout::tensor_part(model, communicator.mesh(), rank, /*sequence_parallel=*/false);
+      layout::tensor_part(model, communicator.mesh(), rank, job.tensor.sequence_parallel);
   const schedule::Shape shape = job::pipeline_shape(job);
   const auto stages = layout::even_stages(model.layers, shape.stages());
   std::vector<Chunk> chunks;
@@ -48,7 +48,7 @@ std::vector<Chunk> make_chunks(const model::ModelSpec& model, const job::Job& jo
     const std::int64_t stage = shape.stage_of(communicator.mesh().coordinate(rank, Axis::pp), chunk);
     auto decoder = std::make_shared<nn::Decoder>(model, part_of_stage(part, stages, stage), dtype);
     freeze(*decoder, job.train.frozen);
-    auto layout = lay_out(*decoder, job, communicator);
+    auto layout = lay_out(*decoder, job, layouts, communicator);
     chunks.push_back({std::move(decoder), std::move(layout)});
   }
   return chunks;
@@ -68,19 +68,25 @@ at::ScalarType dtype_of_values(bool trained, at::ScalarType compute) {
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              comm::Communicator& communicator)
+    : ParallelModel(model, job, dtype,
+                    model_layout(model, communicator.mesh(),
+                                 {.stages = layout::even_stages(model.layers, job::pipeline_shape(job).stages()),
+                                  .sequence_parallel = job.tensor.sequence_parallel}),
+                    communicator) {}
+
+ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
+                             const ModelLayout& layouts, comm::Communicator& communicator)
     : shape_(job::pipeline_shape(job)),
       stages_(ranks_of_pipeline(communicator)),
-      pipeline_(make_chunks(model, job, dtype, communicator), stages_) {
-  const auto layouts = layout::parameter_layouts(
-      model, communicator.mesh(), {.stages = layout::even_stages(model.layers, shape_.stages())});
-  for (const layout::ParameterLayout& parameter : layouts) {
-    const std::string& name = parameter.spec.name;
+      pipeline_(make_chunks(model, job, dtype, layouts, communicator), stages_) {
+  for (const model::ParameterSpec& spec : model.parameters()) {
+    const std::string& name = spec.name;
     const bool trained = !job::is_frozen(job.train.frozen, name);
     names_.push_back(name);
     if (trained) {
       trained_names_.push_back(name);
     }
-    places_[name] = {parameter.spec.shape, dtype_of_values(trained, dtype), parameter.first_stage};
+    places_[name] = {spec.shape, dtype_of_values(trained, dtype), layouts.at(name).first_stage};
   }
   for (std::size_t chunk = 0; chunk < chunks().size(); ++chunk) {
     take_over(static_cast<std::int64_t>(chunk));

@@ -7,7 +7,7 @@
 
 #include "ndmesh/comm/world.h"
 #include "ndmesh/job/job.h"
-#include "ndmesh/layout/layout.h"
+#include "ndmesh/parallel/model_layout.h"
 #include "ndmesh/parallel/partial_gradients.h"
 #include "ndmesh/parallel/pipeline.h"
 
@@ -46,6 +46,9 @@ class ParallelModel {
   at::Tensor gather_gradient(const std::string& name);
 
  private:
+  ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
+                const ModelLayout& layouts, comm::Communicator& communicator);
+
   /// Where a parameter of the model is.
   struct Place {
     layout::Shape shape;

@@ -66,6 +66,15 @@ Shapes shapes_of(std::span<const NamedParameter> parameters) {
   return shapes;
 }
 
+void check_owned_shape(const std::string& name, const layout::Shape& shape,
+                       const layout::TensorLayout& layout, std::int64_t rank) {
+  if (shape != layout.padded_local_shape(rank)) {
+    throw std::logic_error(fmt::format("{}: rank {} holds [{}], its layout says [{}]", name, rank,
+                                       fmt::join(shape, ", "),
+                                       fmt::join(layout.padded_local_shape(rank), ", ")));
+  }
+}
+
 FlatPlan plan_flat(const Shapes& shapes) {
   FlatPlan plan;
   for (const auto& shape : shapes) {

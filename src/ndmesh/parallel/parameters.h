@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ndmesh/layout/layout.h"
+
 namespace ndmesh::parallel {
 
 struct NamedParameter {
@@ -23,6 +25,10 @@ std::size_t trained_count(const std::vector<NamedParameter>& parameters);
 
 using Shapes = std::vector<std::vector<std::int64_t>>;
 Shapes shapes_of(std::span<const NamedParameter> parameters);
+
+/// std::logic_error unless `shape`, of what `rank` holds of a parameter, is what its layout says.
+void check_owned_shape(const std::string& name, const layout::Shape& shape,
+                       const layout::TensorLayout& layout, std::int64_t rank);
 
 /// Where each parameter starts in one flat storage: at multiples of 32 elements (64 bytes in bfloat16), so
 /// that flat storages of different dtypes have the same plan.

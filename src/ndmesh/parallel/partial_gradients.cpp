@@ -1,78 +1,109 @@
 #include "ndmesh/parallel/partial_gradients.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <set>
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/host_memory.h"
+#include "ndmesh/parallel/box_views.h"
 
 namespace ndmesh::parallel {
 namespace {
 
 using mesh::Axis;
 
-/// The ranks that differ from this one in pp alone and hold `parameter`.
-std::vector<std::int64_t> holders_of(const layout::ParameterLayout& parameter, const schedule::Shape& shape,
-                                     const comm::Communicator& communicator) {
-  const mesh::Mesh& mesh = communicator.mesh();
-  auto coordinates = mesh.coordinates(communicator.rank());
-  std::set<std::int64_t> ranks;
-  for (const std::int64_t stage : {parameter.first_stage, parameter.last_stage}) {
-    coordinates[static_cast<std::size_t>(Axis::pp)] = shape.rank_of(stage);
-    ranks.insert(mesh.rank_of(coordinates));
-  }
-  return {ranks.begin(), ranks.end()};
+/// Of the ranks that differ from `rank` in `axes`, those that hold all of `box`.
+std::vector<std::int64_t> holders_of(const layout::Box& box, const layout::ParameterLayout& layout,
+                                     const schedule::Shape& shape, std::int64_t rank, mesh::AxisSet axes) {
+  const mesh::Mesh& mesh = layout.tensor.mesh();
+  std::vector<std::int64_t> ranks = mesh.group(rank, axes);
+  std::erase_if(ranks, [&](std::int64_t other) {
+    const std::int64_t position = mesh.coordinate(other, Axis::pp);
+    const std::vector<layout::Box> boxes = layout.tensor.boxes(other);
+    const bool has_it = position == shape.rank_of(layout.first_stage) ||
+                        position == shape.rank_of(layout.last_stage);
+    return !has_it || std::find(boxes.begin(), boxes.end(), box) == boxes.end();
+  });
+  return ranks;
 }
 
-at::Tensor on_device(const Trainable& trainable) {
-  return trainable.gradient_on_host ? nn::brought_to_device(trainable.gradient) : trainable.gradient;
-}
-
-void set_gradient(const Trainable& trainable, const at::Tensor& sum) {
-  if (trainable.gradient_on_host) {
-    nn::copy_to_host(trainable.gradient, sum);
-  } else if (!trainable.gradient.is_same(sum)) {
-    trainable.gradient.copy_(sum);
+/// What this rank's chunks have together, dense and on the device.
+at::Tensor own_sum(const std::vector<at::Tensor>& mine, bool on_host) {
+  const auto here = [on_host](const at::Tensor& t) { return on_host ? nn::brought_to_device(t) : t; };
+  const at::Tensor sum = here(mine.front()).contiguous();
+  for (std::size_t i = 1; i < mine.size(); ++i) {
+    sum.add_(here(mine[i]));
   }
+  return sum;
 }
 
 }  // namespace
 
-PartialGradients::PartialGradients(const std::vector<layout::ParameterLayout>& layouts,
-                                   const schedule::Shape& shape, const std::vector<Trainable>& trainables,
+PartialGradients::PartialGradients(const ModelLayout& layouts, const schedule::Shape& shape,
+                                   const std::vector<Trainable>& trainables,
                                    comm::Communicator& communicator) {
-  for (const layout::ParameterLayout& parameter : layouts) {
-    if (!parameter.gradient_reduction_axes.contains(Axis::pp)) {
-      continue;
+  for (const auto& [name, layout] : layouts) {
+    std::vector<Trainable> mine;
+    std::copy_if(trainables.begin(), trainables.end(), std::back_inserter(mine),
+                 [&wanted = name](const Trainable& t) { return t.name == wanted; });
+    if (!mine.empty()) {
+      add(mine, layout, shape, communicator);
     }
-    Shared shared;
-    std::copy_if(trainables.begin(), trainables.end(), std::back_inserter(shared.mine),
-                 [&](const Trainable& t) { return t.name == parameter.spec.name; });
-    if (shared.mine.empty()) {
-      continue;
-    }
-    const auto holders = holders_of(parameter, shape, communicator);
-    shared.holders = holders.size() > 1 ? &communicator.subgroup({Axis::pp}, holders) : nullptr;
-    shared_.push_back(std::move(shared));
   }
+}
+
+void PartialGradients::add(const std::vector<Trainable>& mine, const layout::ParameterLayout& layout,
+                           const schedule::Shape& shape, comm::Communicator& communicator) {
+  const mesh::AxisSet axes = layout.gradient_reduction_axes & mesh::AxisSet{Axis::tp, Axis::pp};
+  const std::int64_t rank = communicator.rank();
+  const std::vector<layout::Box> boxes = layout.tensor.boxes(rank);
+  for (std::size_t b = 0; b < boxes.size(); ++b) {
+    const std::vector<std::int64_t> ranks = holders_of(boxes[b], layout, shape, rank, axes);
+    if (layout::elements(boxes[b]) == 0 || (ranks.size() == 1 && mine.size() == 1)) {
+      continue;
+    }
+    Part part{{}, mine.front().gradient_on_host};
+    for (const Trainable& trainable : mine) {
+      part.mine.push_back(box_views(trainable.gradient, layout.tensor, rank)[b]);
+    }
+    sum_over(ranks.size() > 1 ? &communicator.subgroup(axes, ranks) : nullptr).parts.push_back(part);
+  }
+}
+
+PartialGradients::Sum& PartialGradients::sum_over(comm::Group* group) {
+  const auto found =
+      std::find_if(sums_.begin(), sums_.end(), [&](const Sum& sum) { return sum.group == group; });
+  return found != sums_.end() ? *found : sums_.emplace_back(Sum{group, {}});
 }
 
 void PartialGradients::sum() {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::buffers);
-  for (const Shared& shared : shared_) {
-    const at::Tensor sum = on_device(shared.mine.front());
-    for (std::size_t i = 1; i < shared.mine.size(); ++i) {
-      sum.add_(on_device(shared.mine[i]));
+  std::vector<std::vector<at::Tensor>> sums;
+  std::vector<comm::Work> works;
+  for (const Sum& sum : sums_) {  // all before the first is waited for: ranks meet in groups of several orders
+    std::vector<at::Tensor>& tensors = sums.emplace_back();
+    for (const Part& part : sum.parts) {
+      tensors.push_back(own_sum(part.mine, part.on_host));
     }
-    if (shared.holders != nullptr) {
-      shared.holders->all_reduce({sum}, comm::Reduction::sum, "gradient of " + shared.mine.front().name);
+    if (sum.group != nullptr) {
+      works.push_back(sum.group->start_all_reduce(tensors, comm::Reduction::sum, "partial gradients"));
     }
-    for (const Trainable& trainable : shared.mine) {
-      set_gradient(trainable, sum);
+  }
+  for (comm::Work& work : works) {
+    work.release();
+  }
+  for (std::size_t s = 0; s < sums_.size(); ++s) {
+    for (std::size_t p = 0; p < sums[s].size(); ++p) {
+      const Part& part = sums_[s].parts[p];
+      for (const at::Tensor& mine : part.mine) {
+        if (part.on_host) {
+          nn::copy_to_host(mine, sums[s][p]);
+        } else if (!mine.is_same(sums[s][p])) {
+          mine.copy_(sums[s][p]);
+        }
+      }
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/nn/parameter.h"
 #include "ndmesh/nn/ports.h"
+#include "ndmesh/parallel/gather_whole.h"
 #include "ndmesh/parallel/parameters.h"
 
 namespace ndmesh::parallel {
@@ -48,20 +49,25 @@ class Replicated final : public DataParallel {
   void begin_backward(bool last) override;
   void finish_backward() override;
   void parameters_changed() override;
-  at::Tensor gather_value(const OwnedParameter& parameter) override { return parameter.value; }
-  at::Tensor gather_gradient(const Trainable& trainable) override { return trainable.gradient; }
+  at::Tensor gather_value(const OwnedParameter& p) override {
+    return gather_whole(p.value, p.layout, communicator_, "value of " + p.name);
+  }
+  at::Tensor gather_gradient(const Trainable& t) override {
+    return gather_whole(t.gradient, t.layout, communicator_, "gradient of " + t.name);
+  }
 
  private:
   void watch_units(const torch::nn::Module& module);
   void give_memory();
   void make_master_weights();
   void take_values_of_first_rank(const std::vector<bool>& has_values);
-  void describe(const mesh::Mesh& mesh);
+  void describe(const ModelLayout* layouts);
   void make_buckets(std::int64_t bucket_bytes);
   void watch(std::size_t parameter, std::size_t bucket);
   void start(Bucket& bucket);
   bool gradients_come_once() const;
 
+  comm::Communicator& communicator_;
   comm::Group* group_;                      ///< null for one rank
   std::vector<NamedParameter> parameters_;  ///< as the module reads them
   std::size_t trained_;                     ///< so many of them, the first
@@ -79,14 +85,15 @@ class Replicated final : public DataParallel {
 
 Replicated::Replicated(torch::nn::Module& module, comm::Communicator& communicator, mesh::AxisSet axes,
                        const ReplicateOptions& options)
-    : group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
+    : communicator_(communicator),
+      group_(communicator.mesh().size(axes) > 1 ? &communicator.group(axes) : nullptr),
       parameters_(distinct_parameters({&module})),
       trained_(trained_count(parameters_)),
       values_on_host_(options.offload == job::Offload::optimizer) {
   const at::NoGradGuard no_grad;
   watch_units(module);
   give_memory();
-  describe(communicator.mesh());
+  describe(options.layouts);
   make_buckets(options.bucket_bytes);
 }
 
@@ -161,12 +168,15 @@ void Replicated::take_values_of_first_rank(const std::vector<bool>& has_values) 
   }
 }
 
-void Replicated::describe(const mesh::Mesh& mesh) {
+void Replicated::describe(const ModelLayout* layouts) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const layout::Shape shape = parameters_[i].tensor.sizes().vec();
+    layout::TensorLayout whole(shape, {}, communicator_.mesh());
+    layout::TensorLayout layout = layouts != nullptr ? layouts->at(parameters_[i].name).tensor : whole;
+    check_owned_shape(parameters_[i].name, shape, layout, communicator_.rank());
     const bool trained = i < trained_;
     const bool has_master = trained && master_.whole.defined();
-    owned_.push_back({parameters_[i].name, layout::TensorLayout(shape, {}, mesh),
+    owned_.push_back({parameters_[i].name, std::move(layout),
                       has_master ? master_.views[i] : compute_.views[i], has_master && values_on_host_});
     if (trained) {
       trainables_.push_back({owned_.back(), {}, shape.size() > 1});

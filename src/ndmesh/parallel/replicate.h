@@ -7,6 +7,7 @@
 #include "ndmesh/comm/world.h"
 #include "ndmesh/job/job.h"
 #include "ndmesh/parallel/data_parallel.h"
+#include "ndmesh/parallel/model_layout.h"
 
 namespace ndmesh::parallel {
 
@@ -16,6 +17,8 @@ struct ReplicateOptions {
   /// `optimizer`: in bfloat16 the float32 values, which only the optimizer reads, live in host memory. `all` needs parameters
   /// that come and go: fully_shard, on one rank too.
   job::Offload offload = job::Offload::none;
+  /// Where the parameters lie, when strategies before this one have cut them; null: each is whole. Read while laying out.
+  const ModelLayout* layouts = nullptr;
 };
 
 /// Replicated data parallelism: every rank of `axes` holds all of `module` and sees other samples.

@@ -1,6 +1,5 @@
 #include "ndmesh/parallel/sharded_module.h"
 
-#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/nn/host_memory.h"
+#include "ndmesh/parallel/gather_whole.h"
 #include "ndmesh/parallel/parameters.h"
 
 namespace ndmesh::parallel {
@@ -52,8 +52,8 @@ void ShardedModule::hand_over() {
   handed_over_ = true;
 }
 
-void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& mesh, comm::Group& group) {
-  group_ = &group;
+void ShardedModule::describe(const torch::nn::Module& module, comm::Communicator& communicator) {
+  communicator_ = &communicator;
   struct Place {
     ShardedUnit* unit;
     std::size_t index;
@@ -67,8 +67,10 @@ void ShardedModule::describe(const torch::nn::Module& module, const mesh::Mesh& 
   std::unordered_map<ShardedUnit*, std::vector<std::string>> names;
   for (const NamedParameter& p : distinct_parameters({&module})) {
     const Place place = places.at(p.tensor.unsafeGetTensorImpl());
-    layout::TensorLayout layout(p.tensor.sizes().vec(), {layout::Placement::shard(mesh::shard_axes, 0)},
-                                mesh);
+    const layout::TensorLayout by_rows(p.tensor.sizes().vec(),
+                                       {layout::Placement::shard(mesh::shard_axes, 0)}, communicator.mesh());
+    layout::TensorLayout layout = options_.layouts != nullptr ? options_.layouts->at(p.name).tensor : by_rows;
+    check_owned_shape(p.name, place.unit->value(place.index).sizes().vec(), layout, communicator.rank());
     owned_.push_back({p.name, std::move(layout), place.unit->value(place.index),
                       place.unit->is_value_on_host(place.index)});
     if (place.index < place.unit->trained()) {
@@ -251,9 +253,8 @@ std::vector<Trainable>& ShardedModule::trainables() {
 
 at::Tensor ShardedModule::gather(const at::Tensor& owned, bool on_host, const OwnedParameter& parameter,
                                  const std::string& label) {
-  at::Tensor full = at::empty(parameter.layout.shape(), owned.options());
-  group_->all_gather({full}, {on_host ? nn::brought_to_device(owned) : owned}, label + parameter.name);
-  return full;
+  return gather_whole(on_host ? nn::brought_to_device(owned) : owned, parameter.layout, *communicator_,
+                      label + parameter.name);
 }
 
 }  // namespace ndmesh::parallel

@@ -17,8 +17,8 @@ class ShardedModule final : public DataParallel {
   ShardedModule(std::vector<UnitPointer> units, UnitPointer root, const ShardOptions& options);
   ~ShardedModule() override;
 
-  /// Lists what is owned of the parameters of `module`, which the units hold; `group`: the shard ranks.
-  void describe(const torch::nn::Module& module, const mesh::Mesh& mesh, comm::Group& group);
+  /// Lists what is owned of the parameters of `module`, which the units hold.
+  void describe(const torch::nn::Module& module, comm::Communicator& communicator);
   /// Whether parameters() or trainables() were asked for.
   bool taken() const { return taken_; }
   /// An outer module's handle coordinates the units from now on.
@@ -57,7 +57,7 @@ class ShardedModule final : public DataParallel {
   std::vector<UnitPointer> units_;  ///< bottom-up, root last
   UnitPointer root_;  ///< keeps its parameters from forward to backward; may be null: it has none
   ShardOptions options_;
-  comm::Group* group_ = nullptr;
+  comm::Communicator* communicator_ = nullptr;
   std::vector<OwnedParameter> owned_;
   std::vector<Trainable> trainables_;
   /// As the first step's forward entered them, which says what to prefetch in forward, and as it left them: in

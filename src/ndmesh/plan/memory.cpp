@@ -39,6 +39,7 @@ Candidate candidate_of(const job::Job& job) {
   candidate.recompute = job.recompute;
   candidate.offload = job.shard.offload;
   candidate.offload_activations = job.offload_activations;
+  candidate.sequence_parallel = job.tensor.sequence_parallel;
   return candidate;
 }
 

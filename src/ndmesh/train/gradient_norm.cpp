@@ -8,16 +8,44 @@
 #include <cmath>
 #include <map>
 
+#include "ndmesh/parallel/box_views.h"
+
 namespace ndmesh::train {
 namespace {
 
-double sum_of_squares(const std::vector<at::Tensor>& tensors) {
-  double sum = 0;
-  for (const at::Tensor& norm : at::_foreach_norm(tensors, 2, at::kDouble)) {
-    const double value = norm.item<double>();
-    sum += value * value;
+/// Gradients, or parts of them, whose squares are summed over the same axes.
+struct Squares {
+  mesh::AxisSet axes;
+  std::vector<at::Tensor> tensors;
+  std::vector<double> copies;  ///< on how many ranks of the axes each of them lives
+
+  double sum() const {
+    if (tensors.empty()) {
+      return 0;
+    }
+    double total = 0;
+    const std::vector<at::Tensor> norms = at::_foreach_norm(tensors, 2, at::kDouble);
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      const double norm = norms[i].item<double>();
+      total += norm * norm / copies[i];
+    }
+    return total;
   }
-  return sum;
+};
+
+void add(Squares& squares, const parallel::Trainable& trainable, std::int64_t rank) {
+  const std::vector<std::int64_t> copies = trainable.layout.box_copies(rank, squares.axes);
+  const bool one_count = std::all_of(copies.begin(), copies.end(), [&](auto c) { return c == copies[0]; });
+  if (one_count) {  // padding has no gradient
+    squares.tensors.push_back(trainable.gradient);
+    squares.copies.push_back(static_cast<double>(copies[0]));
+    return;
+  }
+  const std::vector<at::Tensor> views = parallel::box_views(trainable.gradient, trainable.layout, rank);
+  for (std::size_t b = 0; b < views.size(); ++b) {
+    squares.tensors.push_back(views[b]);
+    squares.copies.push_back(static_cast<double>(copies[b]));
+  }
 }
 
 double sum_over(comm::Communicator& communicator, mesh::AxisSet axes, double value) {
@@ -50,21 +78,20 @@ std::vector<std::string> of_all_ranks(const std::string& mine, comm::Communicato
 double global_gradient_norm(const std::vector<parallel::Trainable>& trainables,
                             comm::Communicator& communicator) {
   const at::NoGradGuard no_grad;
-  std::map<std::string, mesh::AxisSet> sets;
-  std::map<std::string, std::vector<at::Tensor>> gradients;
+  std::map<std::string, Squares> by_axes;
   for (const parallel::Trainable& trainable : trainables) {
     const mesh::AxisSet cut = trainable.layout.cut_axes();
-    sets[cut.name()] = cut;
+    Squares& squares = by_axes[cut.name()];
+    squares.axes = cut;
     if (trainable.counted && trainable.gradient.numel() > 0) {
-      gradients[cut.name()].push_back(trainable.gradient);
+      add(squares, trainable, communicator.rank());
     }
   }
-  double squares = 0;
-  for (const auto& [name, axes] : sets) {
-    const auto& list = gradients[name];
-    squares += sum_over(communicator, axes, list.empty() ? 0.0 : sum_of_squares(list));
+  double total = 0;
+  for (const auto& [name, squares] : by_axes) {
+    total += sum_over(communicator, squares.axes, squares.sum());
   }
-  return std::sqrt(sum_over(communicator, {mesh::Axis::pp}, squares));  // stages have other parameters
+  return std::sqrt(sum_over(communicator, {mesh::Axis::pp}, total));  // stages have other parameters
 }
 
 double clip_factor(double norm, double most) {

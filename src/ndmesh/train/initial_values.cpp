@@ -10,8 +10,8 @@
 #include <numbers>
 #include <unordered_map>
 
-#include "ndmesh/base/error.h"
 #include "ndmesh/base/hash.h"
+#include "ndmesh/parallel/box_views.h"
 
 namespace ndmesh::train {
 namespace {
@@ -46,6 +46,39 @@ class Normals {
   std::array<double, 4> values_{};
 };
 
+/// What the rank holds of a parameter, one dense tensor a box; written back by `put`. A lone box without padding is the
+/// value itself.
+class DenseBoxes {
+ public:
+  DenseBoxes(const parallel::OwnedParameter& parameter, std::int64_t rank)
+      : boxes_(parameter.layout.boxes(rank)),
+        views_(parallel::box_views(parameter.value, parameter.layout, rank)) {
+    if (parameter.layout.local_elements(rank) < parameter.value.numel()) {
+      parameter.value.zero_();  // padding
+    }
+  }
+
+  /// fill(box, tensor) for each box that is not empty.
+  template <class Fill>
+  void fill(const Fill& fill_one) const {
+    for (std::size_t i = 0; i < boxes_.size(); ++i) {
+      if (views_[i].numel() == 0) {
+        continue;
+      }
+      const at::Tensor dense =
+          views_[i].is_contiguous() ? views_[i] : at::empty(views_[i].sizes(), views_[i].options());
+      fill_one(boxes_[i], dense);
+      if (!dense.is_same(views_[i])) {
+        views_[i].copy_(dense);
+      }
+    }
+  }
+
+ private:
+  std::vector<layout::Box> boxes_;
+  std::vector<at::Tensor> views_;
+};
+
 /// Calls visit(global index, count) for each run of elements of `box` that is contiguous in the global
 /// tensor, in order.
 template <class Visit>
@@ -63,18 +96,15 @@ void for_each_run(const layout::Box& box, const layout::Shape& shape, std::size_
 void fill_normal(const parallel::OwnedParameter& parameter, double deviation, std::uint64_t seed,
                  std::int64_t rank) {
   Normals normals(seed_for(seed, parameter.name));
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, parameter.value.scalar_type(), "fill_normal", [&] {
-    auto* out = parameter.value.data_ptr<scalar_t>();
-    for (const layout::Box& box : parameter.layout.boxes(rank)) {
-      if (layout::elements(box) == 0) {
-        continue;
-      }
+  DenseBoxes(parameter, rank).fill([&](const layout::Box& box, const at::Tensor& dense) {
+    AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, dense.scalar_type(), "fill_normal", [&] {
+      auto* out = dense.data_ptr<scalar_t>();
       for_each_run(box, parameter.layout.shape(), 0, 0, [&](std::int64_t start, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
           *out++ = static_cast<scalar_t>(deviation * normals.at(static_cast<std::uint64_t>(start + i)));
         }
       });
-    }
+    });
   });
 }
 
@@ -103,11 +133,9 @@ void fill_from(const ModelWeights& weights, const std::vector<parallel::OwnedPar
                std::int64_t rank) {
   const at::NoGradGuard no_grad;
   for (const parallel::OwnedParameter& parameter : parameters) {
-    const auto boxes = parameter.layout.boxes(rank);
-    if (boxes.size() != 1) {
-      throw RunError(parameter.name + ": a part in several boxes cannot be read from a file yet");
-    }
-    weights.read(parameter.name, boxes.front(), parameter.value);
+    DenseBoxes(parameter, rank).fill([&](const layout::Box& box, const at::Tensor& dense) {
+      weights.read(parameter.name, box, dense);
+    });
   }
 }
 

@@ -70,7 +70,7 @@ TEST_F(Runtime, AnOlderRecordIsNotOverwrittenUnasked) {
 }
 
 TEST_F(Runtime, ImpossibleMeshesAreRefusedAllRulesAtOnceAndLeaveNoFolder) {
-  const Result result = run(train({"mesh.tp_size=2", "mesh.dp_shard_size=3"}));
+  const Result result = run(train({"mesh.tp_size=7", "mesh.dp_shard_size=3"}));
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("mesh.tp_size"));
   EXPECT_THAT(result.err, HasSubstr("batch.global"));

@@ -17,6 +17,7 @@ struct Held {
   std::optional<mesh::AxisOrder> order;
   job::Offload offload = job::Offload::none;  ///< never searched: a fix, unless asked for
   bool offload_activations = false;           ///< likewise
+  bool sequence_parallel = true;              ///< likewise
 
   const std::optional<std::int64_t>& size(mesh::Axis axis) const;
   std::optional<std::int64_t>& size(mesh::Axis axis);

@@ -17,6 +17,7 @@ Candidate candidate_of(const MeshOptions& options, const Choice& choice, const S
   candidate.recompute = options.recompute[choice.recompute];
   candidate.offload = options.offload;
   candidate.offload_activations = options.offload_activations;
+  candidate.sequence_parallel = options.sequence_parallel;
   candidate.zero = sharding.zero;
   candidate.reshard = sharding.reshard;
   return candidate;

@@ -144,6 +144,7 @@ class Asking {
     hold_if_given("recompute.policy", held.recompute, job_.recompute);
     held.offload = job_.shard.offload;
     held.offload_activations = job_.offload_activations;
+    held.sequence_parallel = job_.tensor.sequence_parallel;
   }
 
   void set_wishes() {

@@ -161,7 +161,8 @@ MeshOptions Space::options(const mesh::MeshSizes& mesh) const {
                       .recompute = recompute_,
                       .orders = orders(mesh),
                       .offload = held_.offload,
-                      .offload_activations = held_.offload_activations};
+                      .offload_activations = held_.offload_activations,
+                      .sequence_parallel = held_.sequence_parallel};
   mesh::RuleInput input = rules_;
   input.mesh = mesh;
   for (const Sharding& sharding : shardings(mesh)) {

@@ -34,6 +34,7 @@ struct MeshOptions {
   std::vector<mesh::AxisOrder> orders;
   job::Offload offload = job::Offload::none;
   bool offload_activations = false;
+  bool sequence_parallel = true;
 
   std::int64_t count() const;
 };
