@@ -184,7 +184,8 @@ TEST(Job, UnknownKeysAreRefusedWithTheNearest) {
   EXPECT_THAT(problem_of("mehs: {tp_size: 2}"), HasSubstr("unknown section \"mehs\"; did you mean mesh?"));
   EXPECT_THAT(problem_of("mesh.tp_size: 2"), HasSubstr("write mesh: {tp_size: ...}"));
   EXPECT_THAT(problem_of("", {"mesh.tp_sise=2"}), HasSubstr("did you mean mesh.tp_size?"));
-  EXPECT_THAT(problem_of("tensor: {sequence: true}"), HasSubstr("did you mean tensor.sequence_parallel?"));
+  EXPECT_THAT(problem_of("tensor: {sequence_paralel: true}"),
+              HasSubstr("did you mean tensor.sequence_parallel?"));
   EXPECT_THAT(problem_of("adapter: {kind: lora}"), HasSubstr("unknown key \"adapter.kind\""));
 }
 

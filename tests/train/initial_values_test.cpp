@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ndmesh/nn/decoder.h"
-#include "ndmesh/parallel/lay_out.h"
+#include "ndmesh/parallel/parallel_model.h"
 #include "train/models.h"
 #include "train/scratch_folder.h"
 
@@ -18,12 +18,10 @@ std::vector<Values> fresh_values_of_ranks(const job::Job& job, std::uint64_t see
   const model::ModelSpec model = job::model_of(job);
   std::vector<Values> values(static_cast<std::size_t>(mesh::Mesh(job.mesh).world()));
   comm::run_ranks(mesh::Mesh(job.mesh), {}, [&](comm::Communicator& communicator) {
-    nn::Decoder decoder(model, at::kFloat);
-    const auto layout = parallel::lay_out(decoder, job, communicator);
-    fill_fresh(layout->parameters(), model, seed, communicator.rank());
-    for (const parallel::Trainable& trainable : layout->trainables()) {
-      values[static_cast<std::size_t>(communicator.rank())][trainable.name] =
-          layout->gather_value(trainable).clone();
+    parallel::ParallelModel parallel(model, job, at::kFloat, communicator);
+    fill_fresh(parallel.parameters(), model, seed, communicator.rank());
+    for (const std::string& name : parallel.names()) {
+      values[static_cast<std::size_t>(communicator.rank())][name] = parallel.gather_value(name).clone();
     }
   });
   return values;

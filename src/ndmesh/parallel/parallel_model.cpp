@@ -68,11 +68,12 @@ at::ScalarType dtype_of_values(bool trained, at::ScalarType compute) {
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              comm::Communicator& communicator)
-    : ParallelModel(model, job, dtype,
-                    model_layout(model, communicator.mesh(),
-                                 {.stages = layout::even_stages(model.layers, job::pipeline_shape(job).stages()),
-                                  .sequence_parallel = job.tensor.sequence_parallel}),
-                    communicator) {}
+    : ParallelModel(
+          model, job, dtype,
+          model_layout(model, communicator.mesh(),
+                       {.stages = layout::even_stages(model.layers, job::pipeline_shape(job).stages()),
+                        .sequence_parallel = job.tensor.sequence_parallel}),
+          communicator) {}
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              const ModelLayout& layouts, comm::Communicator& communicator)

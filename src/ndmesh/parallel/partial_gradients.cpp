@@ -21,8 +21,8 @@ std::vector<std::int64_t> holders_of(const layout::Box& box, const layout::Param
   std::erase_if(ranks, [&](std::int64_t other) {
     const std::int64_t position = mesh.coordinate(other, Axis::pp);
     const std::vector<layout::Box> boxes = layout.tensor.boxes(other);
-    const bool has_it = position == shape.rank_of(layout.first_stage) ||
-                        position == shape.rank_of(layout.last_stage);
+    const bool has_it =
+        position == shape.rank_of(layout.first_stage) || position == shape.rank_of(layout.last_stage);
     return !has_it || std::find(boxes.begin(), boxes.end(), box) == boxes.end();
   });
   return ranks;
@@ -82,7 +82,8 @@ void PartialGradients::sum() {
   const MemoryScope scope(MemoryCategory::buffers);
   std::vector<std::vector<at::Tensor>> sums;
   std::vector<comm::Work> works;
-  for (const Sum& sum : sums_) {  // all before the first is waited for: ranks meet in groups of several orders
+  for (const Sum& sum :
+       sums_) {  // all before the first is waited for: ranks meet in groups of several orders
     std::vector<at::Tensor>& tensors = sums.emplace_back();
     for (const Part& part : sum.parts) {
       tensors.push_back(own_sum(part.mine, part.on_host));
