@@ -142,8 +142,7 @@ class Reader {
     }
     const Field* field = find_field(key);
     if (field == nullptr) {
-      problems_.add(place(value) + "unknown key " + shown(key) +
-                    (section == "tensor" ? ": " + find_section(section)->help : near_key(key)));
+      problems_.add(place(value) + "unknown key " + shown(key) + near_key(key));
       return;
     }
     set(*field, value);
