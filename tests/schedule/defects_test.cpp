@@ -24,11 +24,15 @@ using enum ActionKind;
 constexpr Shape plain = {Kind::one_f_one_b, 3, 1, 4};
 
 /// The defects of a sound schedule with the actions of `rank` changed.
-std::vector<std::string> broken(const Shape& shape, std::size_t rank,
-                                const std::function<void(Actions&)>& change) {
-  Schedule schedule = make_schedule(shape);
+std::vector<std::string> defects_with(Schedule schedule, std::size_t rank,
+                                      const std::function<void(Actions&)>& change) {
   change(schedule.ranks[rank]);
   return defects(schedule);
+}
+
+std::vector<std::string> broken(const Shape& shape, std::size_t rank,
+                                const std::function<void(Actions&)>& change) {
+  return defects_with(make_schedule(shape), rank, change);
 }
 
 Actions::iterator find(Actions& actions, const Action& action) {
@@ -154,9 +158,36 @@ TEST(Defects, NamesAreInRange) {
               ElementsAre(HasSubstr("99 is no kind of action")));
   EXPECT_THAT(broken(plain, 0,
                      [](Actions& a) {
-                       a.insert(a.begin(), {unshard, 0, 0});
+                       a.insert(a.begin(), {ActionKind::offload, 0, 0});
                      }),
-              ElementsAre(HasSubstr("unshard is not built yet")));
+              ElementsAre(HasSubstr("offload is not built yet")));
+}
+
+TEST(Defects, ShardingStandsAroundTheWorkOfItsChunk) {
+  const Schedule sound = with_sharding(make_schedule({Kind::interleaved, 2, 2, 4}), true);
+  EXPECT_THAT(defects(sound), testing::IsEmpty());
+  const auto moved = [&](ActionKind kind, bool to_front) {
+    return defects_with(sound, 1, [&](Actions& a) {
+      const auto at = std::find(a.begin(), a.end(), Action{kind, 1, 0});
+      to_front ? std::rotate(a.begin(), at, at + 1) : std::rotate(at, at + 1, a.end() - 1);
+    });
+  };
+  EXPECT_THAT(moved(ActionKind::unshard, false),
+              ElementsAre(HasSubstr("unshard of chunk 1 comes behind forward")));
+  EXPECT_THAT(moved(ActionKind::reshard, true),
+              ElementsAre(HasSubstr("reshard of chunk 1 comes before forward")));
+  EXPECT_THAT(moved(ActionKind::reduce, true),
+              ElementsAre(HasSubstr("reduce of chunk 1 comes before forward")));
+  EXPECT_THAT(defects_with(sound, 0,
+                           [](Actions& a) {
+                             a.insert(a.begin(), {ActionKind::unshard, 0, 0});
+                           }),
+              ElementsAre(HasSubstr("unshard of chunk 0 a second time")));
+  EXPECT_THAT(defects_with(sound, 0,
+                           [](Actions& a) {
+                             a.insert(a.begin(), {ActionKind::reduce, 2, 0});
+                           }),
+              ElementsAre(HasSubstr("reduce of chunk 2; there are 2 chunks")));
 }
 
 TEST(Defects, ShapesAreChecked) {

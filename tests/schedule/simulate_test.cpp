@@ -28,6 +28,9 @@ TEST(Simulate, EqualsAnEventLoopOverTheActions) {
     ASSERT_TRUE(loop.finishes());
     const double seconds = loop.seconds();
     EXPECT_NEAR(simulate(shape, stages).seconds, seconds, 1e-12 * seconds);
+    const Simulation of_list = simulate_list(schedule, stages);
+    EXPECT_NEAR(of_list.seconds, seconds, 1e-12 * seconds);
+    EXPECT_NEAR(of_list.bubble(), simulate(shape, stages).bubble(), 1e-9);
   }
 }
 

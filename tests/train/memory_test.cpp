@@ -60,11 +60,34 @@ TEST_P(Memory, PredictionIsWhatIsCounted) {
     EXPECT_EQ(counted(MemoryCategory::gathered), 0);
   }
   EXPECT_NEAR(ratio(counted(MemoryCategory::activations), predicted(MemoryCategory::activations)), 1.0, 0.10);
-  EXPECT_NEAR(ratio(counted(MemoryCategory::logits), predicted(MemoryCategory::logits)), 1.0, 0.10);
+  if (predicted(MemoryCategory::logits) > 0) {
+    EXPECT_NEAR(ratio(counted(MemoryCategory::logits), predicted(MemoryCategory::logits)), 1.0, 0.10);
+  } else {  // another stage has the head
+    EXPECT_EQ(counted(MemoryCategory::logits), 0);
+  }
   if (job.dtype != DType::bfloat16) {  // there, on so small a model, oneDNN's scratch outweighs the gradients
     EXPECT_NEAR(ratio(counted(MemoryCategory::buffers), predicted(MemoryCategory::buffers)), 1.0, 0.10);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Pipeline, Memory,
+    testing::Values(
+        MemoryCase{"gpipe", "tiny_5", {.pp = 2}, DType::float32, {"pipeline.schedule=gpipe"}},
+        MemoryCase{"one_f_one_b", "tiny_5", {.pp = 2}, DType::float32},
+        MemoryCase{"tied", "tied_5", {.pp = 2}, DType::float32},
+        MemoryCase{"interleaved", "tiny_4", {.pp = 2}, DType::float32, {"pipeline.schedule=interleaved"}},
+        MemoryCase{"zb_h1", "tiny_5", {.pp = 2}, DType::float32, {"pipeline.schedule=zb-h1"}},
+        MemoryCase{
+            "zb_h1_sharded", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32, {"pipeline.schedule=zb-h1"}},
+        MemoryCase{"zb_v", "tiny_4", {.pp = 2}, DType::float32, {"pipeline.schedule=zb-v"}},
+        MemoryCase{"replicated", "tiny_5", {.dp_replicate = 2, .pp = 2}, DType::float32},
+        MemoryCase{"sharded", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32},
+        MemoryCase{"kept", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32, {"shard.reshard=false"}},
+        MemoryCase{"zero_2", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32, {"shard.zero=2"}},
+        MemoryCase{"full", "tiny_5", {.pp = 2}, DType::float32, {"recompute.policy=full"}},
+        MemoryCase{"bfloat16", "tiny_5", {.dp_shard = 2, .pp = 3}, DType::bfloat16}),
+    [](const testing::TestParamInfo<MemoryCase>& one) { return one.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     , Memory,

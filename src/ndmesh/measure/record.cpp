@@ -82,6 +82,10 @@ json to_json(const StepReport& report) {
   for (const auto& [name, seconds] : report.times.exposed) {
     exposed[name] = {{"skew", seconds.skew}, {"transfer", seconds.transfer}};
   }
+  json bubble;  // null without a pipeline
+  if (report.bubble) {
+    bubble = {{"measured", report.bubble->measured}, {"predicted", report.bubble->predicted}};
+  }
   const auto mfu = report.mfu();
   return {
       {"kind", "step"},
@@ -100,6 +104,7 @@ json to_json(const StepReport& report) {
        {{"peak", report.host.peak}, {"to_host", report.host.to_host}, {"to_device", report.host.to_device}}},
       {"time", std::move(time)},
       {"exposed", std::move(exposed)},
+      {"bubble", std::move(bubble)},
       {"ranks",
        {{"memory_total", to_json(report.memory_total)},
         {"memory", to_json(report.memory_peaks)},

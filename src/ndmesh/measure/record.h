@@ -10,6 +10,7 @@
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/job/job.h"
 #include "ndmesh/measure/host_use.h"
+#include "ndmesh/measure/pipeline_clock.h"
 #include "ndmesh/measure/step_clock.h"
 
 namespace ndmesh::measure {
@@ -40,7 +41,8 @@ struct StepReport {
   Spread memory_total;               ///< peak of the sum of categories, over ranks
   std::array<Spread, memory_category_count> memory_peaks;  ///< each category's own peak, over ranks
   HostUse host;
-  Spread exposed;  ///< exposed seconds, over ranks
+  std::optional<Bubble> bubble;  ///< of a pipeline
+  Spread exposed;                ///< exposed seconds, over ranks
   std::int64_t peak_rss_bytes = 0;
 
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }

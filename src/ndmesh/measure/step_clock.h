@@ -43,7 +43,8 @@ class StepClock {
   void begin();
   /// From now on time belongs to `part`.
   void enter(Part part);
-  /// A collective finished within the current part: what was waited for it counts as exposed instead.
+  /// A collective finished within the current part: what was waited for it counts as exposed instead; and as bubble where
+  /// one stage of a pipeline waited for another to send, or to read what it had sent.
   void add(const comm::CollectiveRecord& record);
   StepTimes end();
 
@@ -56,6 +57,7 @@ class StepClock {
   double begun_ = 0;
   double part_begun_ = 0;
   double exposed_in_part_ = 0;
+  double bubble_in_part_ = 0;
 };
 
 /// Seconds on the steady clock.

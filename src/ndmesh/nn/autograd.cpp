@@ -1,6 +1,8 @@
 #include "ndmesh/nn/autograd.h"
 
+#include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -66,10 +68,12 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_leaf() || dynamic_cast<ParameterNode*>(tensor.grad_fn().get()) != nullptr;
 }
 
+bool is_leaf(const torch::autograd::Edge& edge) {
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get()) != nullptr;
+}
+
 bool is_parameter(const torch::autograd::Edge& edge) {
-  const Node* node = edge.function.get();
-  return dynamic_cast<const ParameterNode*>(node) != nullptr ||
-         dynamic_cast<const torch::autograd::AccumulateGrad*>(node) != nullptr;
+  return dynamic_cast<const ParameterNode*>(edge.function.get()) != nullptr || is_leaf(edge);
 }
 
 bool belongs_on_host(const at::Tensor& tensor) {
@@ -106,7 +110,8 @@ class OperatorNode final : public Node {
   bool can_make_again() const { return static_cast<bool>(again_); }
 
  private:
-  /// Gradients of the inputs that are no parameters; those of the others are owed.
+  /// Gradients of the inputs that are no parameters; those of the others are owed, except finished ones of whole tables,
+  /// which are too large to wait where nothing but their sum is to be had.
   Tensors without_parameters(Tensors&& grads, const Needs::Test& needed, WithheldGradients& owed) {
     std::vector<bool> left(next_edges().size());
     const auto is_owed = [&](std::size_t i) { return needed(i) && is_parameter(next_edge(i)); };
@@ -119,7 +124,9 @@ class OperatorNode final : public Node {
     WithheldGradients::Debt debt;
     std::vector<std::size_t> inputs;
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (is_owed(i) && (left[i] || results[i].defined())) {
+      const bool waits =
+          left[i] || (results[i].defined() && !(results[i].dim() > 1 && is_leaf(next_edge(i))));
+      if (is_owed(i) && waits) {
         inputs.push_back(i);
         debt.edges.push_back(next_edge(i));
         debt.finished.push_back(std::exchange(results[i], {}));
@@ -189,6 +196,21 @@ class InputNode final : public Node {
 
  private:
   at::Tensor& gradient_;
+};
+
+/// Gives a graph's end its gradient, and keeps none of it. `start`: what the engine is to give it instead.
+class OutputNode final : public Node {
+ public:
+  OutputNode(const torch::autograd::Edge& from, at::Tensor gradient, const at::Tensor& start)
+      : gradient_(std::move(gradient)) {
+    add_next_edge(from);
+    add_input_metadata(start);
+  }
+  variable_list apply(variable_list&&) override { return {std::exchange(gradient_, {})}; }
+  std::string name() const override { return "output"; }
+
+ private:
+  at::Tensor gradient_;
 };
 
 bool is_one_of(const Tensors& tensors, const at::Tensor& t) {
@@ -269,6 +291,13 @@ at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient) {
   const auto output = node->add_input_metadata(input);
   torch::autograd::impl::set_gradient_edge(input, {std::move(node), output});
   return input;
+}
+
+void backward_from(const torch::autograd::Edge& from, at::Tensor gradient) {
+  const at::Tensor start = at::empty({0});
+  auto node = c10::make_intrusive<OutputNode>(from, std::move(gradient), start);
+  torch::autograd::Engine::get_default_engine().execute({{std::move(node), 0}}, {start}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,

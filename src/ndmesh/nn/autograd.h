@@ -9,6 +9,10 @@
 #include <string>
 #include <vector>
 
+namespace torch::autograd {
+struct Edge;
+}
+
 namespace ndmesh::nn {
 
 using Tensors = std::vector<at::Tensor>;
@@ -82,6 +86,10 @@ enum class Remake {
   when_asked,  ///< while a KeepLess lives
   always
 };
+
+/// Backward from the end of a graph, `from` being the edge to what made its last tensor, which need not live any more.
+/// `gradient` goes as soon as it is used.
+void backward_from(const torch::autograd::Edge& from, at::Tensor gradient);
 
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
 /// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that

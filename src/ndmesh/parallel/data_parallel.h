@@ -33,6 +33,10 @@ class DataParallel {
   /// A backward follows that is not that of the last forward; `last`: no further backward follows in this step.
   virtual void begin_backward(bool last) = 0;
   virtual void finish_backward() = 0;
+  /// Between these, nothing of the parameters is freed after a forward or backward: `unshard` starts to gather all of
+  /// them, `reshard` frees them. For passes that follow each other closely. No-ops where every rank has all anyway.
+  virtual void unshard() {}
+  virtual void reshard() {}
   virtual void parameters_changed() = 0;
 
   /// The full value, or full gradient (between finish_backward and parameters_changed), of one parameter, on

@@ -78,6 +78,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job,
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              const ModelLayout& layouts, comm::Communicator& communicator)
     : shape_(job::pipeline_shape(job)),
+      stays_gathered_(job.shard.zero == 3 && !job.shard.reshard),
       stages_(ranks_of_pipeline(communicator)),
       pipeline_(make_chunks(model, job, dtype, layouts, communicator), stages_) {
   for (const model::ParameterSpec& spec : model.parameters()) {
@@ -110,7 +111,7 @@ void ParallelModel::take_over(std::int64_t chunk) {
 double ParallelModel::forward_backward(const std::vector<MicroBatch>& batches, const LossOptions& loss) {
   shape_.micro_batches = static_cast<std::int64_t>(batches.size());
   if (schedule_.ranks.empty() || schedule_.shape != shape_) {
-    schedule_ = schedule::make_schedule(shape_);
+    schedule_ = schedule::with_sharding(schedule::make_schedule(shape_), stays_gathered_);
   }
   const double sum = pipeline_.run(schedule_, batches, loss);
   partial_gradients_.sum();

@@ -24,6 +24,10 @@ class ParallelModel {
                 comm::Communicator& communicator);
 
   const std::vector<Chunk>& chunks() const { return pipeline_.chunks(); }
+  /// Of the last step.
+  const schedule::Schedule& schedule() const { return schedule_; }
+  /// Pipeline::observe.
+  void observe(Pipeline::Observer observer) { pipeline_.observe(std::move(observer)); }
 
   /// What this rank owns of its chunks' parameters, chunk by chunk, and of those, those that are trained.
   const std::vector<OwnedParameter>& parameters() const { return parameters_; }
@@ -61,6 +65,7 @@ class ParallelModel {
                     const std::function<at::Tensor(DataParallel&)>& on_stage);
 
   schedule::Shape shape_;        ///< of the last step
+  bool stays_gathered_;          ///< parameters, during all passes of a chunk
   schedule::Schedule schedule_;  ///< of that; empty before the first
   comm::Group* stages_;          ///< ranks of pp; null where there is one
   Pipeline pipeline_;

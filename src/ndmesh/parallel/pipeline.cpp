@@ -4,10 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/edge.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 
 #include "ndmesh/base/memory_category.h"
@@ -32,6 +32,10 @@ struct Pass {
   nn::WithheldGradients withheld;  ///< between input_grad and weight_grad
 };
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 bool is_compute(const Action& action) {
   return action.kind <= ActionKind::weight_grad;
 }
@@ -44,7 +48,7 @@ bool ends_backward(ActionKind kind) {
 class Run {
  public:
   Run(const std::vector<Chunk>& chunks, comm::Group* group, const schedule::Schedule& schedule,
-      const std::vector<MicroBatch>& batches, const LossOptions& loss)
+      const std::vector<MicroBatch>& batches, const LossOptions& loss, const Pipeline::Observer& observer)
       : chunks_(chunks),
         group_(group),
         rank_(group != nullptr ? group->rank() : 0),
@@ -52,12 +56,18 @@ class Run {
         actions_(schedule.ranks[static_cast<std::size_t>(rank_)]),
         batches_(batches),
         loss_(loss),
+        observer_(observer),
         passes_(chunks.size() * batches.size()) {}
 
   double all() {
     for (const Action& action : actions_) {
       free_what_was_sent();
+      wait_for_message(action);
+      const double begin = now();
       perform(action);
+      if (observer_ && at::GradMode::is_enabled()) {
+        observer_(action, begin, now());
+      }
     }
     for (comm::Work& sent : sent_) {
       sent.release();
@@ -66,6 +76,14 @@ class Run {
   }
 
  private:
+  void wait_for_message(const Action& action) {
+    if (action.kind == ActionKind::forward) {
+      pass(action).input_comes.release();
+    } else if (action.kind == ActionKind::backward || action.kind == ActionKind::input_grad) {
+      pass(action).output_gradient_comes.release();
+    }
+  }
+
   void perform(const Action& action) {
     switch (action.kind) {
       case ActionKind::forward:
@@ -87,6 +105,12 @@ class Run {
       case ActionKind::receive_backward:
         return receive(pass(action).output_gradient, pass(action).output_gradient_comes, stage(action) + 1,
                        action);
+      case ActionKind::unshard:
+        return chunk_of(action).layout->unshard();
+      case ActionKind::reshard:
+        return chunk_of(action).layout->reshard();
+      case ActionKind::reduce:
+        return chunk_of(action).layout->finish_backward();
       default:
         return;  // the optimizer is the caller's
     }
@@ -97,7 +121,6 @@ class Run {
   void forward(const Action& action) {
     Pass& mine = pass(action);
     const Chunk& chunk = chunk_of(action);
-    mine.input_comes.release();
     announce_forward(action);
     const at::Tensor output = chunk.model->forward(input_of(action), request_of(action));
     mine.input.reset();
@@ -126,12 +149,9 @@ class Run {
 
   void backward(const Action& action) {
     Pass& mine = pass(action);
-    mine.output_gradient_comes.release();
     announce_backward(action);
     if (mine.from.is_valid()) {
-      torch::autograd::Engine::get_default_engine().execute(
-          {std::exchange(mine.from, {})}, {std::exchange(mine.output_gradient, {})}, /*keep_graph=*/false,
-          /*create_graph=*/false, /*accumulate_grad=*/true);
+      nn::backward_from(std::exchange(mine.from, {}), std::exchange(mine.output_gradient, {}));
     }
     mine.output_gradient.reset();
     if (!chunk_of(action).model->part().embeds) {
@@ -260,6 +280,7 @@ class Run {
   const std::vector<Action>& actions_;
   const std::vector<MicroBatch>& batches_;
   const LossOptions& loss_;
+  const Pipeline::Observer& observer_;
   std::vector<Pass> passes_;  ///< by chunk and micro-batch
   std::vector<comm::Work> sent_;
   double loss_sum_ = 0;
@@ -269,13 +290,7 @@ class Run {
 
 double Pipeline::run(const schedule::Schedule& schedule, const std::vector<MicroBatch>& batches,
                      const LossOptions& loss) {
-  const double sum = Run(chunks_, group_, schedule, batches, loss).all();
-  if (at::GradMode::is_enabled()) {
-    for (const Chunk& chunk : chunks_) {
-      chunk.layout->finish_backward();
-    }
-  }
-  return sum;
+  return Run(chunks_, group_, schedule, batches, loss, observer_).all();
 }
 
 }  // namespace ndmesh::parallel

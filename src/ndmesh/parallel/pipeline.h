@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "ndmesh/comm/group.h"
@@ -46,15 +48,20 @@ class Pipeline {
 
   const std::vector<Chunk>& chunks() const { return chunks_; }
 
-  /// The sum of what the last stage made of `batches`: on the rank that has it, 0 on the others. Where gradients are on
-  /// and the schedule has backwards, gradients of all chunks are complete afterwards. `schedule` has no defects and as
-  /// many micro-batches as `batches`.
+  /// Told of each action of the list when it is done, with its seconds on the steady clock; what it waited for other ranks
+  /// before it could begin is not among them. Not where gradients are off; an empty one is told nothing.
+  using Observer = std::function<void(const schedule::Action& action, double begin, double end)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+
+  /// The sum of what the last stage made of `batches`: on the rank that has it, 0 on the others. `schedule` has no defects
+  /// and as many micro-batches as `batches`. Gradients of a chunk are complete after its `reduce`.
   double run(const schedule::Schedule& schedule, const std::vector<MicroBatch>& batches,
              const LossOptions& loss);
 
  private:
   std::vector<Chunk> chunks_;
   comm::Group* group_;
+  Observer observer_;
 };
 
 }  // namespace ndmesh::parallel

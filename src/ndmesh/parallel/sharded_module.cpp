@@ -116,7 +116,8 @@ bool ShardedModule::stays_gathered(const ShardedUnit& unit) const {
       std::find_if(left_.rbegin(), left_.rend(), [&](ShardedUnit* u) { return u != root_.get(); });
   const bool backward_comes_next =
       backward_is_next_ && order_known_ && last != left_.rend() && *last == &unit;
-  return !options_.reshard_after_forward || &unit == root_.get() || backward_comes_next || in_backward_;
+  return held_ || !options_.reshard_after_forward || &unit == root_.get() || backward_comes_next ||
+         in_backward_;
 }
 
 std::int64_t ShardedModule::gathered_bytes() const {
@@ -173,7 +174,7 @@ void ShardedModule::before_backward(ShardedUnit& unit) {
 }
 
 void ShardedModule::after_backward(ShardedUnit& unit) {
-  if (options_.reshard_after_forward || last_) {
+  if (!held_ && (options_.reshard_after_forward || last_)) {
     unit.free_gathered();
   }
 }
@@ -221,6 +222,23 @@ void ShardedModule::finish_backward() {
   }
   replica_reducing_ = nullptr;
   order_known_ = !entered_.empty();
+}
+
+void ShardedModule::unshard() {
+  held_ = true;
+  if (root_ != nullptr) {
+    root_->start_gather();  // a forward reads it first
+  }
+  for (const UnitPointer& unit : units_) {
+    unit->start_gather();
+  }
+}
+
+void ShardedModule::reshard() {
+  held_ = false;
+  for (const UnitPointer& unit : units_) {
+    unit->free_gathered();
+  }
 }
 
 void ShardedModule::parameters_changed() {

@@ -33,6 +33,8 @@ class ShardedModule final : public DataParallel {
   void begin_forward() override;
   void begin_backward(bool last) override;
   void finish_backward() override;
+  void unshard() override;
+  void reshard() override;
   void parameters_changed() override;
   at::Tensor gather_value(const OwnedParameter& p) override {
     return gather(p.value, p.value_on_host, p, "value of ");
@@ -70,6 +72,7 @@ class ShardedModule final : public DataParallel {
   bool last_ = true;
   bool in_backward_ = false;
   bool backward_is_next_ = true;  ///< that of the forward that runs
+  bool held_ = false;             ///< between unshard and reshard
   bool taken_ = false;
   bool handed_over_ = false;
 };

@@ -58,6 +58,19 @@ void take_off(MemoryBudget& budget, const UnitBytes& surplus) {
   budget.host_bytes -= surplus.host;
 }
 
+/// Of a pipeline rank, chunk by chunk.
+std::vector<std::int64_t> layers_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
+  const schedule::Shape shape = schedule_shape(problem, candidate);
+  std::vector<std::int64_t> layers;
+  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const layout::Range range = stage_layers(problem, shape, shape.stage_of(rank, chunk));
+    for (std::int64_t layer = range.start; layer < range.start + range.size; ++layer) {
+      layers.push_back(layer);
+    }
+  }
+  return layers;
+}
+
 }  // namespace
 
 std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::ModelSpec& model) {
@@ -76,14 +89,19 @@ std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::Model
 std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec& model) {
   using Policy = job::Recompute::Policy;
   std::vector<bool> again(static_cast<std::size_t>(model.layers), job.recompute.policy == Policy::full);
-  if (job.recompute.policy == Policy::every) {
-    for (std::int64_t layer = 0; layer < model.layers; layer += job.recompute.layers) {
-      again[static_cast<std::size_t>(layer)] = true;
-    }
+  if (job.recompute.policy != Policy::every && job.recompute.policy != Policy::budget) {
+    return again;
   }
-  if (job.recompute.policy == Policy::budget) {
-    std::fill_n(again.begin(),
-                recomputed_blocks(problem_of(job, model), candidate_of(job)).front().recomputed, true);
+  const Problem problem = problem_of(job, model);
+  const Candidate candidate = candidate_of(job);
+  const std::vector<RecomputedBlocks> blocks = recomputed_blocks(problem, candidate);
+  const bool every = job.recompute.policy == Policy::every;
+  for (std::int64_t rank = 0; rank < candidate.mesh.pp; ++rank) {
+    const std::vector<std::int64_t> layers = layers_of(problem, candidate, rank);
+    const std::int64_t step = every ? job.recompute.layers : 1;
+    for (std::int64_t i = 0; i < blocks[static_cast<std::size_t>(rank)].recomputed; ++i) {
+      again[static_cast<std::size_t>(layers[static_cast<std::size_t>(i * step)])] = true;
+    }
   }
   return again;
 }

@@ -21,7 +21,7 @@ struct MemoryBudget {
 std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::ModelSpec& model);
 
 /// By layer, whether its forward runs again in backward, under recompute.policy full, every and budget: for a budget as
-/// many of the first blocks as MemoryModel finds it takes. `job` has pp_size 1.
+/// many of each pipeline rank's first blocks as MemoryModel finds it takes; `every` counts by pipeline rank too.
 std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec& model);
 
 /// The budget with the largest total; the first of equals. `budgets` is not empty.

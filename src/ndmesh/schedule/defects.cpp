@@ -15,6 +15,14 @@ constexpr std::int64_t nowhere = -1;
 constexpr std::size_t once_kinds = 8;
 static_assert(static_cast<std::size_t>(ActionKind::receive_backward) + 1 == once_kinds);
 
+bool is_sharding(ActionKind kind) {
+  return kind == ActionKind::unshard || kind == ActionKind::reshard || kind == ActionKind::reduce;
+}
+
+bool reads_parameters(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::input_grad;
+}
+
 bool is_once_kind(ActionKind kind) {
   return static_cast<std::size_t>(kind) < once_kinds;
 }
@@ -50,6 +58,7 @@ class RankCheck {
   void run() {
     for (std::size_t i = 0; i < actions_.size() && !report_.full(); ++i) place(i);
     check_optimizer();
+    check_sharding();
     for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
       for (std::int64_t m = 0; m < shape_.micro_batches && !report_.full(); ++m) check_pass(chunk, m);
     }
@@ -66,12 +75,13 @@ class RankCheck {
     const auto add = [&](const std::string& defect) {
       report_.add(fmt::format("rank {}, action {}: {}", rank_, index, defect));
     };
-    if (action.kind == ActionKind::optimizer) return;
+    if (action.kind == ActionKind::optimizer || is_sharding(action.kind)) return;
     if (action.kind > ActionKind::optimizer) {
       add(fmt::format("{} is no kind of action", static_cast<int>(action.kind)));
     } else if (!is_once_kind(action.kind)) {
-      add(fmt::format("{} is not built yet; allowed are compute, messages and optimizer",
-                      name_of(action.kind)));
+      add(fmt::format(
+          "{} is not built yet; allowed are compute, messages, unshard, reshard, reduce and optimizer",
+          name_of(action.kind)));
     } else if (action.chunk < 0 || action.chunk >= shape_.chunks || action.micro_batch < 0 ||
                action.micro_batch >= shape_.micro_batches) {
       add(fmt::format("{}; there are {} chunks and {} micro-batches", text_of(action), shape_.chunks,
@@ -90,6 +100,38 @@ class RankCheck {
       report_.add(fmt::format("rank {}: {} optimizer actions instead of 1", rank_, count));
     else if (!is_optimizer(actions_.back()))
       report_.add(fmt::format("rank {}: optimizer is not the last action", rank_));
+  }
+
+  void check_sharding() {
+    for (const Action& action : actions_) {
+      if (is_sharding(action.kind) && (action.chunk < 0 || action.chunk >= shape_.chunks)) {
+        report_.add(fmt::format("rank {}: {} of chunk {}; there are {} chunks", rank_, name_of(action.kind),
+                                action.chunk, shape_.chunks));
+        return;
+      }
+    }
+    for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+      check_apart(chunk, ActionKind::unshard, /*before=*/true, reads_parameters);
+      check_apart(chunk, ActionKind::reshard, /*before=*/false, reads_parameters);
+      check_apart(chunk, ActionKind::reduce, /*before=*/false,
+                  [](ActionKind kind) { return kind <= ActionKind::weight_grad; });
+    }
+  }
+
+  /// At most one `kind` of the chunk, before (or behind) all its actions that `others` picks.
+  template <class Test>
+  void check_apart(std::int64_t chunk, ActionKind kind, bool before, const Test& others) {
+    const auto is_own = [&](const Action& action) { return action.kind == kind && action.chunk == chunk; };
+    const auto is_other = [&](const Action& action) { return others(action.kind) && action.chunk == chunk; };
+    const auto own = std::find_if(actions_.begin(), actions_.end(), is_own);
+    if (own == actions_.end()) return;
+    if (std::find_if(own + 1, actions_.end(), is_own) != actions_.end())
+      report_.add(fmt::format("rank {}: {} of chunk {} a second time", rank_, name_of(kind), chunk));
+    const auto from = before ? actions_.begin() : own, to = before ? own : actions_.end();
+    const auto wrong = std::find_if(from, to, is_other);
+    if (wrong != to)
+      report_.add(fmt::format("rank {}: {} of chunk {} comes {} {}", rank_, name_of(kind), chunk,
+                              before ? "behind" : "before", text_of(*wrong)));
   }
 
   void check_pass(std::int64_t chunk, std::int64_t micro_batch) {
@@ -257,7 +299,9 @@ class DryRun {
 
   /// False when `action` has to wait.
   bool perform(std::int64_t rank, const Action& action) {
-    if (action.kind == ActionKind::optimizer || action.kind == ActionKind::weight_grad) return true;
+    if (action.kind == ActionKind::optimizer || action.kind == ActionKind::weight_grad ||
+        is_sharding(action.kind))
+      return true;
     if (is_send(action.kind) || is_receive(action.kind)) {
       const Message message = message_of(shape_, rank, action);
       const std::size_t at = slot(message.forward, message.stage, message.micro_batch);

@@ -1,6 +1,7 @@
 #include "ndmesh/schedule/schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/schedule/order.h"
@@ -25,6 +26,54 @@ Schedule make_schedule(const Shape& shape) {
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank) actions.push_back(compute_order(shape, rank));
   Schedule schedule = {shape, with_messages(shape, actions)};
   for (std::vector<Action>& rank : schedule.ranks) rank.push_back({ActionKind::optimizer, 0, 0});
+  return schedule;
+}
+
+namespace {
+
+using Actions = std::vector<Action>;
+
+/// Behind the last action of the chunk that `test` picks.
+template <class Test>
+Actions::iterator behind_last(Actions& actions, std::int32_t chunk, const Test& test) {
+  return std::find_if(actions.rbegin(), actions.rend(),
+                      [&](const Action& action) { return action.chunk == chunk && test(action.kind); })
+      .base();
+}
+
+void add_gathers(Actions& actions, std::int32_t chunk) {
+  const auto reads = [](ActionKind kind) {
+    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::input_grad;
+  };
+  actions.insert(behind_last(actions, chunk, reads), {ActionKind::reshard, chunk, 0});
+  const auto first = std::find_if(actions.begin(), actions.end(), [&](const Action& action) {
+    return action.chunk == chunk && action.kind <= ActionKind::receive_backward;
+  });
+  actions.insert(first, {ActionKind::unshard, chunk, 0});
+}
+
+/// Chunks in the order in which their backwards end.
+std::vector<std::int32_t> chunks_by_end(Actions& actions, std::int64_t count) {
+  const auto end = [&](std::int32_t chunk) {
+    return behind_last(actions, chunk, [](ActionKind kind) { return kind <= ActionKind::weight_grad; });
+  };
+  std::vector<std::int32_t> chunks(static_cast<std::size_t>(count));
+  std::iota(chunks.begin(), chunks.end(), 0);
+  std::sort(chunks.begin(), chunks.end(), [&](auto a, auto b) { return end(a) < end(b); });
+  return chunks;
+}
+
+}  // namespace
+
+Schedule with_sharding(Schedule schedule, bool gathered) {
+  for (Actions& actions : schedule.ranks) {
+    const auto chunks = chunks_by_end(actions, schedule.shape.chunks);
+    const bool updates = !actions.empty() && actions.back().kind == ActionKind::optimizer;
+    for (const std::int32_t chunk : chunks) {
+      actions.insert(actions.end() - (updates ? 1 : 0), {ActionKind::reduce, chunk, 0});
+      if (gathered) add_gathers(actions, chunk);
+    }
+  }
   return schedule;
 }
 

@@ -82,14 +82,20 @@ struct Schedule {
 /// The schedule of `shape`, with sends, receives and optimizer. RequestError with problems_of.
 Schedule make_schedule(const Shape& shape);
 
+/// `schedule` with what data parallelism does beside: every chunk's `reduce`, before the optimizer, in the order in which
+/// their backwards end; and where parameters are `gathered` for the whole of a chunk's work, `unshard` before its first
+/// forward and `reshard` behind the last action that reads them. `schedule` has none of these.
+Schedule with_sharding(Schedule schedule, bool gathered);
+
 /// Forwards alone, with sends and receives and without `optimizer`, for evaluation: all micro-batches pass a chunk, then
 /// the next. Any number of micro-batches will do. RequestError for sizes and chunks that are none.
 Schedule make_forward_schedule(const Shape& shape);
 
 /// Proves that a schedule of any origin can run before a rank starts: every chunk and micro-batch forward and
 /// backward (whole, or as input and weight gradient) exactly once and in order, each send with its receive in
-/// the same order on each link, no cycle of waiting even where receives block, `optimizer` last. Every defect
-/// in words, at most 20 of them; empty when it is sound.
+/// the same order on each link, no cycle of waiting even where receives block, `optimizer` last; a chunk's `unshard`,
+/// `reshard` and `reduce`, each at most once, where with_sharding allows. Every defect in words, at most 20 of them; empty
+/// when it is sound.
 std::vector<std::string> defects(const Schedule& schedule);
 
 /// Most micro-batches whose activations `rank` holds at once, counted in chunks (a rank with 2 chunks counts

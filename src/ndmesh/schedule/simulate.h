@@ -36,6 +36,10 @@ struct Simulation {
 /// most 50 us: orders are kept per shape (thread-local, bounded), intervals only on demand.
 Simulation simulate(const Shape& shape, std::span<const StageSeconds> stages, bool with_intervals = false);
 
+/// Runs the lists of a schedule of any origin, which has no defects; slower, with intervals in the order in which they are
+/// found. std::invalid_argument for a wrong number of `stages`, or when a rank waits for ever.
+Simulation simulate_list(const Schedule& schedule, std::span<const StageSeconds> stages);
+
 /// A lower bound of simulate().seconds, by closed form; never above the simulation but for rounding (property
 /// test), exact for gpipe. For each rank: the way of the first micro-batch to it, its work, and the way of the
 /// last one back; where a schedule limits the micro-batches in flight, also the round trips that follow one

@@ -40,6 +40,9 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
   trace(nullptr);
   model_ = std::make_unique<parallel::ParallelModel>(inputs.model, inputs.job, scalar_type(inputs.job.dtype),
                                                      communicator);
+  model_->observe([this](const schedule::Action& action, double begin, double end) {
+    pipeline_clock_.add(action, begin, end);
+  });
   if (inputs.weights != nullptr) {
     fill_from(*inputs.weights, model_->parameters(), communicator_.rank());
   } else {
@@ -111,6 +114,7 @@ measure::StepReport Trainer::step_over(const std::vector<MicroBatch>& batches) {
 Trainer::Sums Trainer::forward_backward(const std::vector<MicroBatch>& batches) {
   const std::int64_t valid = count_valid(batches);
   const double scale = valid > 0 ? 1.0 / static_cast<double>(valid) : 0.0;
+  pipeline_clock_.begin(static_cast<std::int64_t>(model_->chunks().size()));
   return {model_->forward_backward(batches, {scale, inputs_.job.train.loss_chunk}), valid};
 }
 
@@ -153,6 +157,7 @@ enum Column : std::int64_t { seconds, exposed, total_peak, host_peak, to_host, t
 constexpr auto width = static_cast<std::int64_t>(memory_category_count);
 constexpr std::int64_t at_peak = peaks + width;
 constexpr std::int64_t host_peaks = at_peak + width;
+constexpr std::int64_t pipeline_figures = host_peaks + width;
 
 class Figures {
  public:
@@ -191,7 +196,10 @@ measure::StepReport Trainer::report(const measure::StepTimes& times) const {
   for (const MemoryBytes& bytes : {ledger_.peaks(), ledger_.at_peak(), ledger_.host_peaks()}) {
     mine.insert(mine.end(), bytes.by_category.begin(), bytes.by_category.end());
   }
-  const Figures all(of_all_ranks(mine));
+  const std::vector<double> pipeline = pipeline_clock_.figures();
+  mine.insert(mine.end(), pipeline.begin(), pipeline.end());
+  const at::Tensor table = of_all_ranks(mine);
+  const Figures all(table);
   measure::StepReport report;
   report.step = step_;
   report.seconds = all.spread(seconds).max;
@@ -206,10 +214,24 @@ measure::StepReport Trainer::report(const measure::StepTimes& times) const {
   const std::int64_t host = all.spread(host_peak).max_rank;
   report.host = {all.by_category(host, host_peaks), all.bytes(host, host_peak), all.bytes(host, to_host),
                  all.bytes(host, to_device)};
+  if (communicator_.mesh().size(mesh::Axis::pp) > 1) {
+    report.bubble = bubble(table.slice(1, pipeline_figures));
+  }
   report.times = times;
   report.peak_rss_bytes = measure::peak_rss_bytes();
   report.flops_per_token = model::flops_per_token(inputs_.model, inputs_.job.batch.seq_len).total();
   return report;
+}
+
+measure::Bubble Trainer::bubble(const at::Tensor& figures) const {
+  std::vector<std::vector<double>> by_rank;
+  std::vector<std::int64_t> pipeline_rank;
+  for (std::int64_t rank = 0; rank < communicator_.world(); ++rank) {
+    const at::Tensor row = figures.select(0, rank).contiguous();
+    by_rank.emplace_back(row.const_data_ptr<double>(), row.const_data_ptr<double>() + row.numel());
+    pipeline_rank.push_back(communicator_.mesh().coordinate(rank, mesh::Axis::pp));
+  }
+  return measure::bubble_of(model_->schedule(), by_rank, pipeline_rank);
 }
 
 at::Tensor Trainer::of_all_ranks(const std::vector<double>& mine) const {

@@ -59,6 +59,7 @@ class Trainer {
   std::int64_t count_valid(const std::vector<MicroBatch>& batches);
   double sum_over_loss_ranks(double value, const char* label);
   measure::StepReport report(const measure::StepTimes& times) const;
+  measure::Bubble bubble(const at::Tensor& figures) const;
   /// The row `mine` of every rank, of shape [world, mine.size()].
   at::Tensor of_all_ranks(const std::vector<double>& mine) const;
 
@@ -68,6 +69,7 @@ class Trainer {
   measure::MemoryLedger ledger_;
   measure::LedgerScope ledger_scope_;
   measure::StepClock clock_;
+  measure::PipelineClock pipeline_clock_;
   std::unique_ptr<parallel::ParallelModel> model_;
   std::unique_ptr<Optimizer> optimizer_;
   BatchReader reader_;

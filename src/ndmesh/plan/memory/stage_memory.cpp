@@ -102,7 +102,7 @@ class Walk {
     const bool all_forwards_first =
         candidate_.mesh.pp > 1 && candidate_.schedule == schedule::Kind::gpipe && !profile_.chunks_loss;
     const std::int64_t losses = all_forwards_first ? units_.chunk_micro_batches / units_.chunks : 1;
-    bytes[MemoryCategory::activations] += kept_on_device() + losses * activations_.ends;
+    bytes[MemoryCategory::activations] += kept_on_device() + losses * activations_.ends + sent_messages();
     bytes[MemoryCategory::logits] = (losses + units_.count(UnitKind::mtp)) * activations_.logits;
     bytes[MemoryCategory::buffers] += boundary_buffers();
     if (profile_.chunks_loss) {
@@ -122,11 +122,16 @@ class Walk {
     } else {
       bytes[MemoryCategory::activations] += brought_back();
     }
-    bytes[MemoryCategory::buffers] += boundary_buffers() + waiting_head_gradient() + block_gradients();
+    bytes[MemoryCategory::activations] += sent_messages();
+    bytes[MemoryCategory::buffers] += waiting_head_gradient() + block_gradients();
     bytes[MemoryCategory::gathered] = gathered(units_at_a_time(profile_.gathered_units));
   }
 
+  /// What was received waits with the weight gradients that read it, where those come later.
   void at_end(MemoryBytes& bytes) const {
+    if (schedule::splits_backward(candidate_.schedule)) {
+      bytes[MemoryCategory::buffers] += boundary_buffers();
+    }
     const UnitBytes& first = unit(UnitKind::first);
     bytes[MemoryCategory::gathered] = gathered(first.gathered);
     if (reduces_into_shards()) {
@@ -153,7 +158,13 @@ class Walk {
   /// A pipeline rank holds what it receives next beside what it works on.
   std::int64_t boundary_buffers() const {
     if (candidate_.mesh.pp == 1) return 0;
-    return (units_.chunks > 1 ? 2 : 1) * activations_.boundary;
+    return std::min<std::int64_t>(units_.chunks > 1 ? 2 : 1, profile_.received_messages) *
+           activations_.boundary;
+  }
+
+  /// What it has sent and peers have not read yet.
+  std::int64_t sent_messages() const {
+    return candidate_.mesh.pp == 1 ? 0 : profile_.sent_messages * activations_.boundary;
   }
 
   /// A loss by chunks makes the head's gradient in forward, where that of a sharded or tied head waits for
@@ -173,12 +184,16 @@ class Walk {
     return compute() == 2 && several ? head_gradient() / compute() * wide_bytes() : 0;
   }
 
+  /// Beside what was received, which goes with the first block's backward.
   std::int64_t block_gradients() const {
-    if (reduces_into_shards()) {
-      return reduction_of(blocks_of(profile_.reduced_units) * block_.whole_gradients) +
-             arriving(blocks_of(1) * block_.arriving);
+    if (!reduces_into_shards()) {
+      return boundary_buffers() + (profile_.accumulates_in_place ? 0 : block_.largest);
     }
-    return profile_.accumulates_in_place ? 0 : block_.largest;
+    const auto of_blocks = [&](std::int64_t units) {
+      return reduction_of(blocks_of(units) * block_.whole_gradients);
+    };
+    return std::max(boundary_buffers() + of_blocks(1), of_blocks(profile_.reduced_units)) +
+           arriving(blocks_of(1) * block_.arriving);
   }
 
   /// Reduced gradients of a unit before they are sent to the host, and of the one before it, which dp_replicate still sums.
@@ -231,7 +246,8 @@ class Walk {
   }
 
   std::int64_t ends_gathered() const {
-    return unit(UnitKind::first).gathered + unit(UnitKind::last).gathered;
+    return (has(UnitKind::first) ? unit(UnitKind::first).gathered : 0) +
+           (has(UnitKind::last) ? unit(UnitKind::last).gathered : 0);
   }
 
   /// Whole parameters at an instant that needs `needed` of them.

@@ -75,7 +75,9 @@ struct MemoryProfile {
   bool dummy_weight_gradients = false;  ///< Transformer Engine: one placeholder for each shape of weight
   bool inputs_of_step = false;          ///< token ids of the whole step, not of a micro-batch
   bool accumulates_in_place = true;  ///< weight gradients are added into the kept ones by the product itself
-  std::int64_t bucket_bytes = 0;     ///< communication buckets, whatever the model
+  std::int64_t received_messages = 2;  ///< of a pipeline rank with several chunks, before they are used
+  std::int64_t sent_messages = 0;      ///< of a pipeline rank, before peers have read them
+  std::int64_t bucket_bytes = 0;       ///< communication buckets, whatever the model
 
   // Outside of what tensors ask for.
 

@@ -17,7 +17,9 @@ MemoryProfile ndmesh_profile() {
           .ends_stay_gathered = true,
           .reduced_units = 2,
           .inputs_of_step = true,
-          .accumulates_in_place = false};
+          .accumulates_in_place = false,
+          .received_messages = 1,
+          .sent_messages = 2};
 }
 
 /// Megatron-Core with Transformer Engine: fused ops, gradients accumulated in float32 by the weight-gradient
