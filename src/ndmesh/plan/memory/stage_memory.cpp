@@ -123,13 +123,13 @@ class Walk {
       bytes[MemoryCategory::activations] += brought_back();
     }
     bytes[MemoryCategory::activations] += sent_messages();
-    bytes[MemoryCategory::buffers] += waiting_head_gradient() + block_gradients();
+    bytes[MemoryCategory::buffers] += waiting_head_gradient() + waiting_table_gradient() + block_gradients();
     bytes[MemoryCategory::gathered] = gathered(units_at_a_time(profile_.gathered_units));
   }
 
   /// What was received waits with the weight gradients that read it, where those come later.
   void at_end(MemoryBytes& bytes) const {
-    if (schedule::splits_backward(candidate_.schedule)) {
+    if (splits_backward()) {
       bytes[MemoryCategory::buffers] += boundary_buffers();
     }
     const UnitBytes& first = unit(UnitKind::first);
@@ -175,7 +175,22 @@ class Walk {
   std::int64_t waiting_head_gradient() const {
     const bool waits =
         profile_.chunks_loss && has(UnitKind::last) && (reduces_into_shards() || problem_.model.tied);
-    return waits ? head_gradient() : 0;
+    return waits ? heads_waiting() * head_gradient() : 0;
+  }
+
+  bool splits_backward() const {
+    return candidate_.mesh.pp > 1 && schedule::splits_backward(candidate_.schedule);
+  }
+
+  /// Where weight gradients come later and go to a shard, finished ones of tables wait with them: the head's of every
+  /// micro-batch in flight where the last stage lags, the input table's of one.
+  std::int64_t heads_waiting() const {
+    const bool lags = splits_backward() && reduces_into_shards() && units_.chunks == 1;
+    return lags ? units_.chunk_micro_batches : 1;
+  }
+  std::int64_t waiting_table_gradient() const {
+    return splits_backward() && reduces_into_shards() && has(UnitKind::first) ? unit(UnitKind::first).largest
+                                                                              : 0;
   }
 
   /// bfloat16: the head's gradient over several chunks is summed wide beside the product of each.
