@@ -95,6 +95,58 @@ Tensors feed_forward_gradients(at::ScalarType dtype, bool* kept = nullptr) {
   return {x.grad(), y.grad(), norm.grad(), gate.grad(), up.grad(), down.grad()};
 }
 
+/// What a message in backward needs: it starts when the gradient of its operator's output is there, the products of weights
+/// run, and it is waited for last. What the weights read is made again then, though its maker's own backward is over.
+TEST(Attach, GradientsOfWeightsComeBetweenStartAndWait) {
+  std::vector<std::string> events;
+  const at::Tensor x = leaf(random({2, 3, 4}));
+  const at::Tensor first = leaf(random({5, 4}, at::kDouble, 2));
+  const at::Tensor second = leaf(random({6, 4}, at::kDouble, 3));
+  const at::Tensor bias = leaf(random({6}, at::kDouble, 4));
+  const std::uint64_t turns = reserve_turns(3);
+  Tensors waits = {x.detach()};
+  attach("wait", {x}, waits, {},
+         [&](const Tensors&, const Tensors& grads, const Needs&) {
+           const bool both = first.grad().defined() && second.grad().defined() && bias.grad().defined();
+           events.emplace_back(both ? "wait, weights are done" : "wait");
+           return grads;
+         },
+         {.turn = turns});
+  Tensors doubled = {x.detach() * 2};
+  attach("start", {waits[0]}, doubled, {x},
+         [&](const Tensors&, const Tensors& grads, const Needs&) {
+           events.emplace_back(first.grad().defined() || second.grad().defined() ? "start, late" : "start");
+           return Tensors{grads[0] * 2};
+         },
+         {.again =
+              [&](const Tensors& saved) {
+                events.emplace_back("again");
+                return Tensors{saved[0] * 2};
+              },
+          .always_again = true,
+          .saved_for_again = true,
+          .turn = turns + 2,
+          .weights_turn = turns + 1});
+  const at::Tensor sum = linear(doubled[0], first, at::Tensor()).square().sum() +
+                         linear(doubled[0], second, bias).square().sum();
+  doubled.clear();
+  sum.backward();
+  EXPECT_THAT(events, testing::ElementsAre("start", "again", "wait, weights are done"));
+
+  const at::Tensor plain_x = leaf(x);
+  const at::Tensor plain_first = leaf(first);
+  const at::Tensor plain_second = leaf(second);
+  const at::Tensor plain_bias = leaf(bias);
+  const at::Tensor plain = plain_x * 2;
+  (linear(plain, plain_first, at::Tensor()).square().sum() +
+   linear(plain, plain_second, plain_bias).square().sum())
+      .backward();
+  EXPECT_LT(distance(x.grad(), plain_x.grad()), 1e-14);
+  EXPECT_LT(distance(first.grad(), plain_first.grad()), 1e-14);
+  EXPECT_LT(distance(second.grad(), plain_second.grad()), 1e-14);
+  EXPECT_LT(distance(bias.grad(), plain_bias.grad()), 1e-14);
+}
+
 TEST(KeepLess, MakesOutputsAgainBitForBit) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     bool kept = false;

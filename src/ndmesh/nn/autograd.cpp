@@ -1,6 +1,7 @@
 #include "ndmesh/nn/autograd.h"
 
 #include <ATen/Functions.h>
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -83,8 +84,13 @@ bool belongs_on_host(const at::Tensor& tensor) {
 
 class OperatorNode final : public Node {
  public:
-  OperatorNode(std::string label, Backward backward, Again again)
-      : label_(std::move(label)), backward_(std::move(backward)), again_(std::move(again)) {}
+  OperatorNode(std::string label, Backward backward, AttachOptions options)
+      : Node(options.turn > 0 ? options.turn : reserve_turns(1)),
+        label_(std::move(label)),
+        backward_(std::move(backward)),
+        again_(std::move(options.again)),
+        weights_turn_(options.weights_turn),
+        saved_for_again_(options.saved_for_again) {}
 
   void save(const Tensors& tensors, const Tensors& outputs);
 
@@ -93,6 +99,9 @@ class OperatorNode final : public Node {
     TORCH_CHECK(backward_, label_, ": backward ran twice over the same graph");
     const at::NoGradGuard no_grad;
     const auto needed = [this](std::size_t i) { return task_should_compute_output(i); };
+    if (saved_for_again_) {
+      return backward_({}, grads, Needs(needed));
+    }
     if (WithheldGradients* owed = WithheldGradients::current()) {
       return without_parameters(std::move(grads), needed, *owed);
     }
@@ -100,14 +109,16 @@ class OperatorNode final : public Node {
   }
 
   void release_variables() override {
-    saved_.clear();
-    made_again_.clear();
     backward_ = nullptr;
-    again_ = nullptr;
+    released_ = true;
+    if (readers_ <= 0) {
+      forget();
+    }
   }
 
   std::string name() const override { return label_; }
   bool can_make_again() const { return static_cast<bool>(again_); }
+  std::uint64_t weights_turn() const { return weights_turn_; }
 
  private:
   /// Gradients of the inputs that are no parameters; those of the others are owed, except finished ones of whole tables,
@@ -166,18 +177,31 @@ class OperatorNode final : public Node {
       made_again_ = again_(unpacked());
     }
     at::Tensor result = made_again_[static_cast<std::size_t>(output)];
-    if (--readers_ == 0) {
+    if (--readers_ <= 0) {
       made_again_.clear();
+      if (released_) {
+        forget();
+      }
     }
     return result;
+  }
+
+  void forget() {
+    saved_.clear();
+    made_again_.clear();
+    again_ = nullptr;
   }
 
   std::string label_;
   std::vector<Saved> saved_;
   Backward backward_;
   Again again_;
+  std::uint64_t weights_turn_;
+  bool saved_for_again_;
   Tensors made_again_;
-  std::int64_t readers_ = 0;  ///< operators that will ask for an output
+  std::int64_t readers_ =
+      0;  ///< operators that will ask for an output, some perhaps after this one's own backward
+  bool released_ = false;
 };
 
 /// Takes in the gradient of what a graph begins with.
@@ -300,17 +324,31 @@ void backward_from(const torch::autograd::Edge& from, at::Tensor gradient) {
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
+std::uint64_t reserve_turns(std::uint64_t count) {
+  const std::uint64_t first = at::sequence_number::get_and_increment();
+  for (std::uint64_t i = 1; i < count; ++i) {
+    at::sequence_number::get_and_increment();
+  }
+  return first;
+}
+
+std::uint64_t weights_turn_of(const at::Tensor& x) {
+  const auto* maker = x.defined() ? dynamic_cast<const OperatorNode*>(x.grad_fn().get()) : nullptr;
+  return maker != nullptr ? maker->weights_turn() : 0;
+}
+
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
-            Backward backward, Again again, Remake when) {
+            Backward backward, AttachOptions options) {
   const bool needed = at::GradMode::is_enabled() &&
                       std::any_of(inputs.begin(), inputs.end(),
                                   [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
   if (!needed) {
     return;
   }
-  const bool remake = keeps_less || when == Remake::always;
-  auto node =
-      c10::make_intrusive<OperatorNode>(name, std::move(backward), remake ? std::move(again) : Again());
+  if (!keeps_less && !options.always_again) {
+    options.again = nullptr;
+  }
+  auto node = c10::make_intrusive<OperatorNode>(name, std::move(backward), std::move(options));
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (at::Tensor& output : outputs) {
     torch::autograd::set_history(output, node);

@@ -81,23 +81,38 @@ class KeepOnHost {
 /// first), which outlives the graph.
 at::Tensor begin_graph(const at::Tensor& x, at::Tensor& gradient);
 
-/// When an operator's outputs are made again in backward instead of being kept for those who read them there.
-enum class Remake {
-  when_asked,  ///< while a KeepLess lives
-  always
+/// Places in the order of backward: of what is ready, autograd runs first what was made last. Reserved as if `count`
+/// operators were made now; the first of them has the lowest number and its turn comes last.
+std::uint64_t reserve_turns(std::uint64_t count);
+
+struct AttachOptions {
+  /// Empty where making the outputs again would cost about as much as they did.
+  Again again = {};
+  /// When the outputs are made again in backward instead of being kept for those who read them there: while a KeepLess
+  /// lives, or always.
+  bool always_again = false;
+  /// What is saved is for that alone: the operator, of no parameter, has a backward that reads nothing.
+  bool saved_for_again = false;
+  /// The operator's own, of reserve_turns; 0: as it was made.
+  std::uint64_t turn = 0;
+  /// When linears that read the output make the gradients of their weights; 0: with that of the output. So a message
+  /// that the gradient of the output starts can be on its way meanwhile.
+  std::uint64_t weights_turn = 0;
 };
 
 /// Backward from the end of a graph, `from` being the edge to what made its last tensor, which need not live any more.
 /// `gradient` goes as soon as it is used.
 void backward_from(const torch::autograd::Edge& from, at::Tensor gradient);
 
+/// AttachOptions::weights_turn of the operator that made `x`.
+std::uint64_t weights_turn_of(const at::Tensor& x);
+
 /// Makes `outputs` differentiable functions of `inputs`. They are computed without autograd and fresh, or, where a
 /// gradient is only handed on, a detached alias of an input. Their backward is `backward`, called on the thread that
 /// runs the backward pass, with the tensors of `saved` as they were (a change in place in between throws). With
-/// gradients off, or when no input needs one, nothing happens and nothing is saved. `again` is empty where making the
-/// outputs again would cost about as much as they did; `when` says when it is used. The one place where ndmesh makes
+/// gradients off, or when no input needs one, nothing happens and nothing is saved. The one place where ndmesh makes
 /// autograd nodes of operators.
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
-            Backward backward, Again again = {}, Remake when = Remake::when_asked);
+            Backward backward, AttachOptions options = {});
 
 }  // namespace ndmesh::nn

@@ -33,18 +33,19 @@ at::Tensor gated(Activation activation, const at::Tensor& gate_any, const at::Te
   const at::Tensor gate = gate_any.contiguous();
   const at::Tensor up = up_any.defined() ? up_any.contiguous() : up_any;
   Tensors out = {computed(activation, gate, up)};
-  attach(
-      "gated", {gate, up}, out, {gate, up},
-      [activation](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
-        if (!grads[0].defined()) {
-          return Tensors(2);
-        }
-        const Kernels::GatedGradients result = {at::empty_like(saved[0]),
-                                                saved[1].defined() ? at::empty_like(saved[1]) : at::Tensor()};
-        kernels_for(saved[0]).gated_backward(activation, result, saved[0], saved[1], grads[0]);
-        return {result.dgate, result.dup};
-      },
-      [activation](const Tensors& saved) -> Tensors { return {computed(activation, saved[0], saved[1])}; });
+  attach("gated", {gate, up}, out, {gate, up},
+         [activation](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(2);
+           }
+           const Kernels::GatedGradients result = {
+               at::empty_like(saved[0]), saved[1].defined() ? at::empty_like(saved[1]) : at::Tensor()};
+           kernels_for(saved[0]).gated_backward(activation, result, saved[0], saved[1], grads[0]);
+           return {result.dgate, result.dup};
+         },
+         {.again = [activation](const Tensors& saved) -> Tensors {
+           return {computed(activation, saved[0], saved[1])};
+         }});
   return out[0];
 }
 
@@ -57,20 +58,19 @@ at::Tensor gated_halves(Activation activation, const at::Tensor& gate_up_any) {
   };
   const at::Tensor gate_up = gate_up_any.contiguous();
   Tensors out = of(gate_up);
-  attach(
-      "gated_halves", {gate_up}, out, {gate_up},
-      [activation](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
-        if (!grads[0].defined()) {
-          return Tensors(1);
-        }
-        const at::Tensor dgate_up = at::empty_like(saved[0]);
-        const Halves in = halves_of(saved[0]);
-        const Halves gradients = halves_of(dgate_up);
-        kernels_for(in.gate).gated_backward(activation, {gradients.gate, gradients.up}, in.gate, in.up,
-                                            grads[0]);
-        return {dgate_up};
-      },
-      [of](const Tensors& saved) { return of(saved[0]); });
+  attach("gated_halves", {gate_up}, out, {gate_up},
+         [activation](const Tensors& saved, const Tensors& grads, const Needs&) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(1);
+           }
+           const at::Tensor dgate_up = at::empty_like(saved[0]);
+           const Halves in = halves_of(saved[0]);
+           const Halves gradients = halves_of(dgate_up);
+           kernels_for(in.gate).gated_backward(activation, {gradients.gate, gradients.up}, in.gate, in.up,
+                                               grads[0]);
+           return {dgate_up};
+         },
+         {.again = [of](const Tensors& saved) { return of(saved[0]); }});
   return out[0];
 }
 

@@ -38,25 +38,55 @@ at::Tensor out_in(const at::Tensor& weight, bool transposed) {
   return transposed ? weight.t() : weight;
 }
 
-Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs& needs, bool transposed) {
-  const at::Tensor& x = saved[0];
-  Tensors result(3);
-  if (!grads[0].defined()) {
-    return result;
-  }
-  const at::Tensor dout_TO = as_rows(grads[0]);
-  if (needs(0)) {
-    result[0] = product(dout_TO, out_in(saved[1], transposed)).view_as(x);
-  }
+/// Gradients of weight and bias.
+Tensors weights_backward(const at::Tensor& x, const at::Tensor& dout, const Needs& needs, bool transposed,
+                         std::size_t first) {
+  const at::Tensor dout_TO = as_rows(dout);
   const MemoryScope scope(MemoryCategory::buffers);
-  if (needs.now(1)) {
+  Tensors result(2);
+  if (needs.now(first)) {
     const at::Tensor x_TI = as_rows(x);
-    result[1] = transposed ? product(x_TI.t(), dout_TO) : product(dout_TO.t(), x_TI);
+    result[0] = transposed ? product(x_TI.t(), dout_TO) : product(dout_TO.t(), x_TI);
   }
-  if (needs(2)) {
-    result[2] = dout_TO.sum(0);
+  if (needs(first + 1)) {
+    result[1] = dout_TO.sum(0);
   }
   return result;
+}
+
+at::Tensor input_gradient(const at::Tensor& weight, const at::Tensor& dout, bool transposed) {
+  std::vector<std::int64_t> shape = dout.sizes().vec();
+  shape.back() = out_in(weight, transposed).size(1);
+  return product(as_rows(dout), out_in(weight, transposed)).view(shape);
+}
+
+Tensors linear_backward(const Tensors& saved, const Tensors& grads, const Needs& needs, bool transposed) {
+  if (!grads[0].defined()) {
+    return Tensors(3);
+  }
+  const at::Tensor dx = needs(0) ? input_gradient(saved[1], grads[0], transposed) : at::Tensor();
+  Tensors weights = weights_backward(saved[0], grads[0], needs, transposed, 1);
+  return {dx, weights[0], weights[1]};
+}
+
+/// A linear whose weights have their gradients at a turn of their own: a second operator, of the weights alone, whose
+/// output has no memory and is handed the gradient of `out`.
+void attach_in_two(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias_O, Tensors& out,
+                   bool transposed) {
+  Tensors of_weights = {at::empty({1}, x.options()).expand(out[0].sizes())};
+  attach("linear weights", {weight, bias_O}, of_weights, {x},
+         [transposed](const Tensors& saved, const Tensors& grads, const Needs& needs) {
+           return grads[0].defined() ? weights_backward(saved[0], grads[0], needs, transposed, 0)
+                                     : Tensors(2);
+         },
+         {.turn = weights_turn_of(x)});
+  attach("linear", {x, of_weights[0]}, out, {weight},
+         [transposed](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(2);
+           }
+           return {needs(0) ? input_gradient(saved[0], grads[0], transposed) : at::Tensor(), grads[0]};
+         });
 }
 
 }  // namespace
@@ -85,10 +115,14 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     const WithoutAutograd plain;
     out = {forward(x, out_in(weight, transposed), bias_O)};
   }
-  attach("linear", {x, weight, bias_O}, out, {x, weight},
-         [transposed](const Tensors& saved, const Tensors& grads, const Needs& needs) {
-           return linear_backward(saved, grads, needs, transposed);
-         });
+  if (weights_turn_of(x) > 0) {
+    attach_in_two(x, weight, bias_O, out, transposed);
+  } else {
+    attach("linear", {x, weight, bias_O}, out, {x, weight},
+           [transposed](const Tensors& saved, const Tensors& grads, const Needs& needs) {
+             return linear_backward(saved, grads, needs, transposed);
+           });
+  }
   return out[0];
 }
 

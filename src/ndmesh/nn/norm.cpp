@@ -49,19 +49,18 @@ at::Tensor norm(const at::Tensor& x, const NormParameters& parameters) {
   const Kernels::Normed result = computed(x, {}, parameters);
   Tensors out = {result.normed};
   const NormKind kind = parameters.kind;
-  attach(
-      "norm", {x, parameters.weight, parameters.bias}, out, saved_of(x, parameters, result),
-      [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
-        if (!grads[0].defined()) {
-          return Tensors(3);
-        }
-        const auto [dx, dweight, dbias] =
-            gradients_of(saved, grads[0], {}, kind, {needs(0), needs(1) || needs(2)});
-        return {dx, dweight, dbias};
-      },
-      [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
-        return {normed_again(saved, eps, kind)};
-      });
+  attach("norm", {x, parameters.weight, parameters.bias}, out, saved_of(x, parameters, result),
+         [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(3);
+           }
+           const auto [dx, dweight, dbias] =
+               gradients_of(saved, grads[0], {}, kind, {needs(0), needs(1) || needs(2)});
+           return {dx, dweight, dbias};
+         },
+         {.again = [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
+           return {normed_again(saved, eps, kind)};
+         }});
   return out[0];
 }
 
@@ -73,20 +72,20 @@ std::pair<at::Tensor, at::Tensor> add_norm(const at::Tensor& x, const at::Tensor
   const Kernels::Normed result = computed(x, y, parameters);
   Tensors out = {result.sum, result.normed};
   const NormKind kind = parameters.kind;
-  attach(
-      "add_norm", {x, y, parameters.weight, parameters.bias}, out, saved_of(result.sum, parameters, result),
-      [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
-        const auto& [dsum, dnormed] = std::tie(grads[0], grads[1]);
-        if (!dnormed.defined()) {
-          return {dsum, dsum, {}, {}};
-        }
-        const auto [dx, dweight, dbias] =
-            gradients_of(saved, dnormed, dsum, kind, {needs(0) || needs(1), needs(2) || needs(3)});
-        return {dx, dx, dweight, dbias};
-      },
-      [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
-        return {saved[0], normed_again(saved, eps, kind)};
-      });
+  attach("add_norm", {x, y, parameters.weight, parameters.bias}, out,
+         saved_of(result.sum, parameters, result),
+         [kind](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+           const auto& [dsum, dnormed] = std::tie(grads[0], grads[1]);
+           if (!dnormed.defined()) {
+             return {dsum, dsum, {}, {}};
+           }
+           const auto [dx, dweight, dbias] =
+               gradients_of(saved, dnormed, dsum, kind, {needs(0) || needs(1), needs(2) || needs(3)});
+           return {dx, dx, dweight, dbias};
+         },
+         {.again = [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
+           return {saved[0], normed_again(saved, eps, kind)};
+         }});
   return {out[0], out[1]};
 }
 

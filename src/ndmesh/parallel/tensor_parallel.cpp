@@ -3,6 +3,9 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
+#include <memory>
+#include <utility>
+
 #include "ndmesh/nn/autograd.h"
 
 namespace ndmesh::parallel {
@@ -16,67 +19,104 @@ Tensors sequences_of(const at::Tensor& x_BSH) {
   return x_BSH.unbind(0);
 }
 
-at::Tensor gathered(comm::Group& group, const at::Tensor& part_BsH, const std::string& label) {
+/// A message and what it will have brought when it is released.
+struct Sent {
+  at::Tensor result;
+  comm::Work work;
+
+  at::Tensor received() {
+    work.release();
+    return std::move(result);
+  }
+};
+
+Sent gathered(comm::Group& group, const at::Tensor& part_BsH, const std::string& label) {
   const at::Tensor part = part_BsH.contiguous();
   at::Tensor whole = at::empty({part.size(0), part.size(1) * group.size(), part.size(2)}, part.options());
-  group.all_gather(sequences_of(whole), sequences_of(part), label);
-  return whole;
+  comm::Work work = group.start_all_gather(sequences_of(whole), sequences_of(part), label);
+  return {std::move(whole), std::move(work)};
 }
 
-at::Tensor summed_part(comm::Group& group, const at::Tensor& addend_BSH, const std::string& label) {
+Sent summed_part(comm::Group& group, const at::Tensor& addend_BSH, const std::string& label) {
   const at::Tensor addend = addend_BSH.contiguous();
   at::Tensor part =
       at::empty({addend.size(0), addend.size(1) / group.size(), addend.size(2)}, addend.options());
-  group.reduce_scatter(sequences_of(part), sequences_of(addend), /*accumulate=*/false, label);
-  return part;
+  comm::Work work =
+      group.start_reduce_scatter(sequences_of(part), sequences_of(addend), /*accumulate=*/false, label);
+  return {std::move(part), std::move(work)};
 }
 
 /// In place: `addend` was made for this and nobody else reads it.
-at::Tensor summed(comm::Group& group, const at::Tensor& addend, const std::string& label) {
+Sent summed(comm::Group& group, const at::Tensor& addend, const std::string& label) {
   at::Tensor sum = addend.detach().contiguous();
-  group.all_reduce({sum}, comm::Reduction::sum, label);
-  return sum;
+  comm::Work work = group.start_all_reduce({sum}, comm::Reduction::sum, label);
+  return {std::move(sum), std::move(work)};
 }
 
-/// What two conjugate operators do at a port, and its gradient.
-using Step = at::Tensor (*)(comm::Group&, const at::Tensor&, const std::string&);
-
-at::Tensor untouched(comm::Group&, const at::Tensor& x, const std::string&) {
-  return x.detach();
+Sent untouched(comm::Group&, const at::Tensor& x, const std::string&) {
+  return {x.detach(), {}};
 }
 
-struct PortSteps {
-  Step forward;
-  Step backward;
-  bool made_again = false;  ///< the result is not kept for backward, but made again there
-};
+/// What an operator does at a port, and its conjugate in backward.
+using Step = Sent (*)(comm::Group&, const at::Tensor&, const std::string&);
 
-constexpr PortSteps gather = {gathered, summed_part, true};
-constexpr PortSteps scatter = {summed_part, gathered};
-constexpr PortSteps copy = {untouched, summed};
-constexpr PortSteps reduce = {summed, untouched};
-
-nn::Port::Action action(comm::Group& group, const PortSteps& steps, const std::string& label) {
-  return [&group, steps, label](const at::Tensor& x) {
+/// In front of products: the gradient's message is started, products of the weights' gradients are made, and only then is
+/// it waited for. That takes two operators, since autograd hands on what an operator returns: the first to be reached in
+/// backward starts, and hands on the tensor that will be complete when the second has waited.
+nn::Port::Action before_products(comm::Group& group, Step forward, Step backward, const std::string& label) {
+  return [&group, forward, backward, label](const at::Tensor& x) {
+    const std::uint64_t turns = nn::reserve_turns(3);  // wait, weights, start
+    auto sent = std::make_shared<comm::Work>();
+    const bool made_again = forward == gathered;  // what was gathered is not kept
+    Tensors waits;
     Tensors out;
     {
       const nn::WithoutAutograd plain;
-      out = {steps.forward(group, x, label)};
+      waits = {x.detach()};
+      out = {forward(group, x, label).received()};
     }
-    nn::Again again;
-    if (steps.made_again) {
-      again = [&group, steps, label](const Tensors& saved) {
-        return Tensors{steps.forward(group, saved[0], label + ", again")};
-      };
+    nn::attach(label + ", gradient", {x}, waits, {},
+               [sent](const Tensors&, const Tensors& gradients, const Needs&) {
+                 sent->release();
+                 return gradients;
+               },
+               {.turn = turns});
+    nn::Again again = [&group, forward, label](const Tensors& saved) {
+      return Tensors{forward(group, saved[0], label + ", again").received()};
+    };
+    nn::attach(label, {waits[0]}, out, made_again ? Tensors{x} : Tensors{},
+               [&group, backward, label, sent](const Tensors&, const Tensors& gradients, const Needs&) {
+                 if (!gradients[0].defined()) {
+                   return Tensors(1);
+                 }
+                 Sent message = backward(group, gradients[0], label + ", gradient");
+                 *sent = std::move(message.work);
+                 return Tensors{message.result};
+               },
+               {.again = made_again ? std::move(again) : nn::Again(),
+                .always_again = true,
+         .saved_for_again = true,
+                .turn = turns + 2,
+                .weights_turn = turns + 1});
+    return out[0];
+  };
+}
+
+/// Behind products: what follows needs the message at once, in either direction.
+nn::Port::Action behind_products(comm::Group& group, Step forward, Step backward, const std::string& label) {
+  return [&group, forward, backward, label](const at::Tensor& x) {
+    Tensors out;
+    {
+      const nn::WithoutAutograd plain;
+      out = {forward(group, x, label).received()};
     }
-    nn::attach(
-        label, {x}, out, steps.made_again ? Tensors{x} : Tensors{},
-        [&group, steps, label](const Tensors&, const Tensors& gradients, const Needs&) {
-          const at::Tensor& gradient = gradients[0];
-          return Tensors{gradient.defined() ? steps.backward(group, gradient, label + ", gradient")
-                                            : at::Tensor()};
-        },
-        std::move(again), nn::Remake::always);
+    nn::attach(label, {x}, out, {},
+               [&group, backward, label](const Tensors&, const Tensors& gradients, const Needs&) {
+                 const at::Tensor& gradient = gradients[0];
+                 return Tensors{gradient.defined()
+                                    ? backward(group, gradient, label + ", gradient").received()
+                                    : at::Tensor()};
+               });
     return out[0];
   };
 }
@@ -98,17 +138,23 @@ void tensor_parallel(nn::Decoder& model, comm::Communicator& communicator) {
   }
   comm::Group& group = communicator.group({mesh::Axis::tp});
   const bool by_sequence = model.part().sequence_parts > 1;
-  const PortSteps& in = by_sequence ? gather : copy;
-  const PortSteps& out = by_sequence ? scatter : reduce;
+  const auto in = [&](const std::string& label) {
+    return by_sequence ? before_products(group, gathered, summed_part, label)
+                       : before_products(group, untouched, summed, label);
+  };
+  const auto out = [&](const std::string& label) {
+    return by_sequence ? behind_products(group, summed_part, gathered, label)
+                       : behind_products(group, summed, untouched, label);
+  };
   for (const auto& block : model.blocks()) {
     const std::string name = fmt::format("layers.{}", block->layer);
-    block->self_attn->column_in.attach(action(group, in, name + " attention in"));
-    block->self_attn->row_out.attach(action(group, out, name + " attention out"));
-    block->mlp->column_in.attach(action(group, in, name + " feed-forward in"));
-    block->mlp->row_out.attach(action(group, out, name + " feed-forward out"));
+    block->self_attn->column_in.attach(in(name + " attention in"));
+    block->self_attn->row_out.attach(out(name + " attention out"));
+    block->mlp->column_in.attach(in(name + " feed-forward in"));
+    block->mlp->row_out.attach(out(name + " feed-forward out"));
   }
-  model.embed_out.attach(action(group, out, "embedded tokens"));
-  model.loss_in.attach(action(group, in, "head in"));
+  model.embed_out.attach(out("embedded tokens"));
+  model.loss_in.attach(in("head in"));
   model.vocabulary.attach(vocabulary_action(group));
 }
 
