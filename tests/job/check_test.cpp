@@ -85,13 +85,27 @@ TEST(Check, PipelinesAreRefusedWhereTheirScheduleIsNone) {
     job.mesh.pp = one.pp;
     job.batch.global = one.micro_batches;
     job.batch.micro = 1;
-    job.pipeline = {one.kind, one.chunks};
+    job.pipeline.schedule = one.kind;
+    job.pipeline.chunks = one.chunks;
     const std::vector<std::string> found = refusals(job, spec(one.layers));
     ASSERT_EQ(found.size(), one.refused.size()) << testing::PrintToString(found);
     if (!found.empty()) {
       EXPECT_THAT(found.front(), HasSubstr(one.refused.front()));
     }
   }
+}
+
+TEST(Check, GivenStagesHoldEveryLayerOnce) {
+  const auto with = [](const std::string& layers) {
+    return refusals(parse("model: {preset: llama-1m}\ndata: {files: [a.txt]}\nmesh: {pp_size: 2}\n",
+                          {"pipeline.layers=" + layers}));
+  };
+  EXPECT_TRUE(with("[4, 1]").empty());
+  EXPECT_TRUE(with("cost").empty());
+  EXPECT_THAT(with("[2, 2]"), ElementsAre(HasSubstr("pipeline.layers [2, 2] is 4 layers; the model has 5")));
+  EXPECT_THAT(with("[2, 2, 1]"), ElementsAre(HasSubstr("pipeline.layers lists 3 stages; mesh.pp_size 2")));
+  EXPECT_THROW(with("[5, 0]"), RequestError);
+  EXPECT_THROW(with("balanced"), RequestError);
 }
 
 TEST(Check, RanksOfAllAxesCountAsThreads) {

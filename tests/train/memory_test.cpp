@@ -62,7 +62,9 @@ TEST_P(Memory, PredictionIsWhatIsCounted) {
   } else {
     EXPECT_EQ(counted(MemoryCategory::gathered), 0);
   }
-  EXPECT_NEAR(ratio(counted(MemoryCategory::activations), predicted(MemoryCategory::activations)), 1.0, 0.10);
+  // How long what a stage has sent waits for its reader is a matter of time.
+  EXPECT_NEAR(ratio(counted(MemoryCategory::activations), predicted(MemoryCategory::activations)), 1.0,
+              job.mesh.pp > 1 ? 0.20 : 0.10);
   if (predicted(MemoryCategory::logits) > 0) {
     EXPECT_NEAR(ratio(counted(MemoryCategory::logits), predicted(MemoryCategory::logits)), 1.0, 0.10);
   } else {  // another stage has the head
@@ -88,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
         MemoryCase{"sharded", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32},
         MemoryCase{"kept", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32, {"shard.reshard=false"}},
         MemoryCase{"zero_2", "tiny_5", {.dp_shard = 2, .pp = 2}, DType::float32, {"shard.zero=2"}},
+        MemoryCase{"given_stages", "tiny_5", {.pp = 2}, DType::float32, {"pipeline.layers=[1, 4]"}},
+        MemoryCase{"frozen", "tiny_5", {.pp = 2}, DType::float32, {"train.frozen='*layers.1.*'"}},
         MemoryCase{"full", "tiny_5", {.pp = 2}, DType::float32, {"recompute.policy=full"}},
         MemoryCase{"bfloat16", "tiny_5", {.dp_shard = 2, .pp = 3}, DType::bfloat16}),
     [](const testing::TestParamInfo<MemoryCase>& one) { return one.param.name; });

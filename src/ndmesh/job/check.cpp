@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 #include "ndmesh/base/error.h"
@@ -54,7 +56,26 @@ class Check {
     }
   }
 
+  void check_given_layers(const schedule::Shape& shape) {
+    const StageLayers& cut = job_.pipeline.layers;
+    if (shape.ranks == 1 || cut.policy != StageLayers::Policy::given) {
+      return;
+    }
+    if (static_cast<std::int64_t>(cut.layers.size()) != shape.stages()) {
+      problems_.add(
+          fmt::format("pipeline.layers lists {} stages; mesh.pp_size {} x pipeline.chunks {} is {} stages",
+                      cut.layers.size(), shape.ranks, shape.chunks, shape.stages()));
+    }
+    const std::int64_t sum = std::accumulate(cut.layers.begin(), cut.layers.end(), std::int64_t{0});
+    if (sum != model_.layers) {
+      problems_.add(
+          fmt::format("pipeline.layers [{}] is {} layers; the model has {}: each belongs to one stage",
+                      fmt::join(cut.layers, ", "), sum, model_.layers));
+    }
+  }
+
   void check_pipeline(const schedule::Shape& shape) {
+    check_given_layers(shape);
     problems_.add_all(schedule::problems_of(shape));
     if (shape.stages() > model_.layers) {
       problems_.add(

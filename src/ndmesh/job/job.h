@@ -72,10 +72,22 @@ struct OptimizerSection {
 struct TensorSection {
   bool sequence_parallel = true;  ///< tokens of norms and residual sums are cut over tp
 };
+/// pipeline.layers: how many layers each stage gets.
+struct StageLayers {
+  enum class Policy : std::uint8_t {
+    even,   ///< as many each, the first ones one more
+    cost,   ///< so that the slowest stage is as fast as it can be; the head counts
+    given,  ///< `layers`
+  };
+  Policy policy = Policy::even;
+  std::vector<std::int64_t> layers;
+  bool operator==(const StageLayers&) const = default;
+};
 /// Means nothing while pp_size is 1.
 struct PipelineSection {
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
   std::int64_t chunks = 0;  ///< model chunks of each pipeline rank; 0: the fewest that the schedule takes
+  StageLayers layers;
 };
 enum class ContextKind { ring, allgather, alltoall, hierarchical };
 struct ContextSection {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
@@ -91,6 +92,37 @@ std::vector<Field> sharding() {
   };
 }
 
+const char* const stage_cuts = "even, cost, [n, n, ...]";
+
+StageLayers stage_layers_of(const YamlNode& node) {
+  using Cut = StageLayers::Policy;
+  if (node.kind != YamlNode::Kind::list) {
+    static const Choices<Cut> choices = {{"even", Cut::even}, {"cost", Cut::cost}};
+    return {chosen(node, choices, {}, stage_cuts), {}};
+  }
+  StageLayers given = {Cut::given, {}};
+  for (const YamlNode& item : node.items) {
+    given.layers.push_back(integer_of(item, {1, 100'000}));
+  }
+  return given;
+}
+
+std::string yaml_of_stage_layers(const StageLayers& cut) {
+  return cut.policy == StageLayers::Policy::even   ? "even"
+         : cut.policy == StageLayers::Policy::cost ? "cost"
+                                                   : fmt::format("[{}]", fmt::join(cut.layers, ", "));
+}
+
+Field stage_layers_field() {
+  return {"pipeline.layers",
+          "one of",
+          stage_cuts,
+          "Layers of each stage, in the order of the model: as many each; by cost, so that the slowest stage "
+          "is as fast as it can be (the head counts); or as listed",
+          [](const Job& job) { return yaml_of_stage_layers(job.pipeline.layers); },
+          [](Job& job, const YamlNode& node) { job.pipeline.layers = stage_layers_of(node); }};
+}
+
 std::vector<Field> axes() {
   return {
       boolean("tensor.sequence_parallel",
@@ -106,6 +138,7 @@ std::vector<Field> axes() {
               "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1; 0: the "
               "fewest that the schedule takes",
               at(&Job::pipeline, &PipelineSection::chunks)),
+      stage_layers_field(),
       choice<ContextKind>("context.kind",
                           choices_of({ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
                                       ContextKind::hierarchical}),

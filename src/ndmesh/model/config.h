@@ -53,5 +53,8 @@ struct FlopsPerToken {
   double total() const { return weights + attention; }
 };
 FlopsPerToken flops_per_token(const ModelSpec& spec, std::int64_t seq_len);
+/// The share of one layer, and of the head.
+FlopsPerToken layer_flops_per_token(const ModelSpec& spec, std::int64_t layer, std::int64_t seq_len);
+double head_flops_per_token(const ModelSpec& spec);
 
 }  // namespace ndmesh::model

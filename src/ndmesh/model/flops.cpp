@@ -40,6 +40,20 @@ double seen_twice(const ModelSpec& spec, std::int64_t layer, std::int64_t seq_le
 
 }  // namespace
 
+FlopsPerToken layer_flops_per_token(const ModelSpec& spec, std::int64_t layer, std::int64_t seq_len) {
+  double met = 0;
+  for (const LayerParameter& parameter : spec.layer_parameters(layer)) {
+    met += met_elements(parameter, spec);
+  }
+  return {.weights = 6 * met,
+          .attention = 3 * static_cast<double>(spec.query_width() + spec.value_width()) *
+                       seen_twice(spec, layer, seq_len)};
+}
+
+double head_flops_per_token(const ModelSpec& spec) {
+  return 6 * static_cast<double>(spec.vocab) * static_cast<double>(spec.hidden);
+}
+
 FlopsPerToken flops_per_token(const ModelSpec& spec, std::int64_t seq_len) {
   double seen = 0;
   for (std::int64_t layer = 0; layer < spec.total_layers(); ++layer) {

@@ -9,6 +9,7 @@
 #include "ndmesh/layout/model_part.h"
 #include "ndmesh/nn/kernels.h"
 #include "ndmesh/parallel/lay_out.h"
+#include "ndmesh/plan/stage_cut.h"
 
 namespace ndmesh::parallel {
 namespace {
@@ -42,7 +43,7 @@ std::vector<Chunk> make_chunks(const model::ModelSpec& model, const job::Job& jo
   const layout::ModelPart part =
       layout::tensor_part(model, communicator.mesh(), rank, job.tensor.sequence_parallel);
   const schedule::Shape shape = job::pipeline_shape(job);
-  const auto stages = layout::even_stages(model.layers, shape.stages());
+  const std::vector<layout::Range> stages = plan::stage_cut(job, model);
   std::vector<Chunk> chunks;
   for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
     const std::int64_t stage = shape.stage_of(communicator.mesh().coordinate(rank, Axis::pp), chunk);
@@ -71,7 +72,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job,
     : ParallelModel(
           model, job, dtype,
           model_layout(model, communicator.mesh(),
-                       {.stages = layout::even_stages(model.layers, job::pipeline_shape(job).stages()),
+                       {.stages = plan::stage_cut(job, model),
                         .sequence_parallel = job.tensor.sequence_parallel}),
           communicator) {}
 

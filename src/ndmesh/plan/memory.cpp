@@ -4,6 +4,7 @@
 
 #include "ndmesh/plan/memory/memory_states.h"
 #include "ndmesh/plan/memory/training_memory.h"
+#include "ndmesh/plan/stage_cut.h"
 #include "ndmesh/plan/time/recompute_time.h"
 
 namespace ndmesh::plan {
@@ -24,6 +25,7 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.momentum = job.optimizer.momentum > 0;
   problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
+  problem.stages = stage_cut(job, model);
   return problem;
 }
 
@@ -41,12 +43,6 @@ Candidate candidate_of(const job::Job& job) {
   candidate.offload_activations = job.offload_activations;
   candidate.sequence_parallel = job.tensor.sequence_parallel;
   return candidate;
-}
-
-UnitBytes surplus_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
-  Sharing sharing = sharing_of(candidate);
-  sharing.index = mesh::Mesh(candidate.mesh, candidate.order).index_in(rank, mesh::shard_axes);
-  return surplus_of_frozen_layers(problem, parts_of(problem, candidate.mesh), sharing);
 }
 
 /// What some layers do not train.
@@ -69,6 +65,15 @@ std::vector<std::int64_t> layers_of(const Problem& problem, const Candidate& can
     }
   }
   return layers;
+}
+
+UnitBytes surplus_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
+  const mesh::Mesh mesh(candidate.mesh, candidate.order);
+  Sharing sharing = sharing_of(candidate);
+  sharing.index = mesh.index_in(rank, mesh::shard_axes);
+  const std::int64_t stage = mesh.coordinate(rank, mesh::Axis::pp);
+  return surplus_of_frozen_layers(problem, parts_of(problem, candidate.mesh), sharing,
+                                  layers_of(problem, candidate, stage));
 }
 
 }  // namespace

@@ -16,6 +16,9 @@ schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidat
 }
 
 layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage) {
+  if (!problem.stages.empty()) {
+    return problem.stages[static_cast<std::size_t>(stage)];
+  }
   const std::int64_t layers = problem.model.layers;
   if (!problem.ends_are_layers || shape.ranks == 1) {
     return layout::stage_layers(layers, shape.stages(), stage);

@@ -37,6 +37,7 @@ struct Problem {
   double headroom = 0.05;             ///< share of usable memory left free
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
+  std::vector<layout::Range> stages;  ///< of a run whose cut is known; none: even, or as the next line says
   bool ends_are_layers = false;       ///< embedding and head count as a layer each when stages are filled
 };
 

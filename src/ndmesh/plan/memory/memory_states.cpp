@@ -327,11 +327,12 @@ ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& s
   return result;
 }
 
-UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing) {
+UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing,
+                                   const std::vector<std::int64_t>& layers) {
   UnitBytes surplus;
   if (problem.frozen.empty()) return surplus;
   const StateBytes states(problem, sharing);
-  for (std::int64_t layer = 0; layer < problem.model.total_layers(); ++layer) {
+  for (const std::int64_t layer : layers) {
     const std::vector<Part>& unit = parts.units[static_cast<std::size_t>(kind_of(problem.model, layer))];
     const std::vector<LayerParameter> parameters = problem.model.layer_parameters(layer);
     for (std::size_t i = 0; i < parameters.size(); ++i) {

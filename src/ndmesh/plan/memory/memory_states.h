@@ -104,9 +104,10 @@ using ModelBytes = std::array<UnitBytes, unit_kinds>;
 /// With an adapter the base is frozen: a compute copy and nothing else (LoRA: Hu et al., arXiv 2106.09685).
 ModelBytes bytes_of(const Problem& problem, const Parts& parts, const Sharing& sharing);
 
-/// What bytes_of counts too much where Problem::frozen names a parameter in some layers of a kind only: all pipeline
-/// stages together.
-UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing);
+/// What bytes_of counts too much where Problem::frozen names a parameter in some layers of a kind only, of the
+/// layers given.
+UnitBytes surplus_of_frozen_layers(const Problem& problem, const Parts& parts, const Sharing& sharing,
+                                   const std::vector<std::int64_t>& layers);
 
 /// Placeholders of the units in `counts`; 0 for runtimes without.
 std::int64_t dummy_gradient_bytes(const Problem& problem, const Parts& parts, const UnitCounts& counts);

@@ -155,9 +155,11 @@ class Walk {
     return most;
   }
 
-  /// A pipeline rank holds what it receives next beside what it works on.
+  /// A pipeline rank holds what it receives next beside what it works on. Where that is one message at a time, it is a
+  /// gradient, which the last stage does not receive.
   std::int64_t boundary_buffers() const {
-    if (candidate_.mesh.pp == 1) return 0;
+    const bool receives_none = profile_.received_messages == 1 && units_.chunks == 1 && has(UnitKind::last);
+    if (candidate_.mesh.pp == 1 || receives_none) return 0;
     return std::min<std::int64_t>(units_.chunks > 1 ? 2 : 1, profile_.received_messages) *
            activations_.boundary;
   }
