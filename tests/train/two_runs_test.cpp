@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -90,51 +91,43 @@ class TwoRuns : public testing::Test {
  protected:
   static void SetUpTestSuite() { measure::install_counting_allocator(); }
 
-  /// Differ in all that a process has only once: dtype, threads of a rank, seed, what is recomputed and offloaded.
-  job::Job sharded() const {
-    return test::tiny_job(data_.path(), "tiny",
-                          {"mesh.dp_shard_size=2", "run.seed=3", "recompute.policy=selective",
-                           "recompute.offload=true", "shard.prefetch=2"});
-  }
-  job::Job replicated() const {
-    return test::tiny_job(data_.path(), "qwen3",
-                          {"mesh.dp_replicate_size=3", "run.seed=11", "run.threads=2",
-                           "precision.dtype=bfloat16", "batch.seq_len=24"});
-  }
-
   ScratchFolder data_;
+  // They differ in all that a process has only once: threads of a rank, dtype, seed, what is recomputed and offloaded.
+  const job::Job sharded_ =
+      test::tiny_job(data_.path(), "tiny",
+                     {"mesh.dp_shard_size=2", "run.seed=3", "recompute.policy=selective",
+                      "recompute.offload=true", "shard.prefetch=2"});
+  const job::Job replicated_ = test::tiny_job(data_.path(), "qwen3",
+                                              {"mesh.dp_replicate_size=3", "run.seed=11", "run.threads=2",
+                                               "precision.dtype=bfloat16", "batch.seq_len=24"});
 };
 
 TEST_F(TwoRuns, OneAfterTheOtherLeaveNothingBehind) {
   const ProcessState before;
-  const Outcome first = outcome_of(sharded());
+  const Outcome first = outcome_of(sharded_);
   EXPECT_EQ(ProcessState(), before);
-  const Outcome second = outcome_of(replicated());
+  const Outcome second = outcome_of(replicated_);
   EXPECT_EQ(ProcessState(), before);
   EXPECT_EQ(first.steps.size(), 5U);
   EXPECT_GT(first.steps.front().back(), 0);  // bytes that came back from the host
   EXPECT_NE(first.steps, second.steps);
-  EXPECT_EQ(outcome_of(sharded()), first);
-  EXPECT_EQ(outcome_of(replicated()), second);
+  EXPECT_EQ(outcome_of(sharded_), first);
+  EXPECT_EQ(outcome_of(replicated_), second);
 }
 
 /// Neither begins a step before the other has ended the one before: they run at once from the first step to the last.
 TEST_F(TwoRuns, AtOnceAreEachWhatTheyAreAlone) {
   const ProcessState before;
-  const Outcome first = outcome_of(sharded());
-  const Outcome second = outcome_of(replicated());
+  const Outcome first = outcome_of(sharded_);
+  const Outcome second = outcome_of(replicated_);
   std::barrier<> together(2);
-  const auto run = [&](const job::Job& job, Outcome& outcome) {
+  const auto run = [&](const job::Job& job) {
     const Leave leave(together);
-    outcome = outcome_of(job, [&] { together.arrive_and_wait(); });
+    return outcome_of(job, [&] { together.arrive_and_wait(); });
   };
-  Outcome first_beside;
-  Outcome second_beside;
-  std::thread other([&] { run(sharded(), first_beside); });
-  run(replicated(), second_beside);
-  other.join();
-  EXPECT_EQ(first_beside, first);
-  EXPECT_EQ(second_beside, second);
+  std::future<Outcome> other = std::async(std::launch::async, run, sharded_);
+  EXPECT_EQ(run(replicated_), second);
+  EXPECT_EQ(other.get(), first);
   EXPECT_EQ(ProcessState(), before);
 }
 

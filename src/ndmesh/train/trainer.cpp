@@ -36,6 +36,8 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
       observer_(std::move(observer)),
       ledger_scope_(ledger_),
       reader_(reader_of(inputs, *inputs.tokens, inputs.job.data.shuffle, communicator)) {
+  // Before the first tensor: a thread's first use of libtorch takes the process's number of threads, which other ranks
+  // change here for a moment, and writes it back.
   set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
   trace(nullptr);
   model_ = std::make_unique<parallel::ParallelModel>(inputs.model, inputs.job, scalar_type(inputs.job.dtype),
