@@ -80,6 +80,8 @@ class FaultyRank {
       loss.add_(mine.item<double>());
       mine.backward();
       if (fault_ == Fault::no_accumulation && i + 1 < batches.size()) {
+        communicator_.everyone().barrier(
+            "backward is over");        // before, peers may still read this rank's values
         layout_->parameters_changed();  // forgets what has come so far
       }
     }
