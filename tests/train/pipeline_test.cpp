@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <mutex>
 #include <random>
 
@@ -184,6 +185,37 @@ TEST(Pipeline, ShortMicroBatchCountsAsItIs) {
     const Difference found = largest_difference(whole, first_step(2, kind, pieces));
     EXPECT_LT(found.loss, 1e-12) << name_of(kind);
     EXPECT_LT(found.gradient, 1e-10) << name_of(kind) << ", " << found.worst_parameter;
+  }
+}
+
+/// A list of one's own: two stages that go there and back, with backwards whole and in halves.
+TEST(Pipeline, RunsAScheduleFromAFile) {
+  const ScratchFolder folder;
+  const std::string file = (folder / "own.schedule").string();
+  std::ofstream(file) << "v\n"
+                         "F0.0 F0.1 F1.0 B1.0 F1.1 I1.1 B0.0 W1.1 B0.1  # rank 0\n"
+                         "F0.0 F1.0 F0.1 F1.1 B1.0 I0.0 B1.1 W0.0 B0.1  # rank 1\n";
+  job::Job job =
+      pipeline_job(folder, "tied_5", 2, {"pipeline.schedule=" + file, "pipeline.layers=[2, 1, 1, 1]"});
+  job.batch.global = 4;
+  job.batch.micro = 2;
+  job::Job single = job;
+  single.mesh = {};
+  const Difference found = largest_difference(record_trajectory(single), record_trajectory(job));
+  EXPECT_LT(found.loss, 1e-12);
+  EXPECT_LT(found.gradient, 1e-10) << found.worst_parameter;
+
+  job.batch.global = 6;
+  std::ofstream(file) << "F0.0 F0.1 B0.1\nF0.0 B0.0 F0.1 B0.1\n";
+  job = job::parse_job(job::resolved_yaml(job), "own.yaml", {"pipeline.layers=even"});
+  try {
+    open_inputs(job);
+    FAIL() << "a list with defects was accepted";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(
+        error.problems(),
+        testing::IsSupersetOf({HasSubstr("is for 2 ranks and 2 micro-batches"),
+                               HasSubstr("rank 0, chunk 0, micro-batch 0: neither backward nor both")}));
   }
 }
 

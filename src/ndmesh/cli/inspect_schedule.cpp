@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/file.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/cli/source.h"
 #include "ndmesh/mesh/rules.h"
+#include "ndmesh/schedule/schedule_file.h"
 #include "ndmesh/schedule/simulate.h"
 
 namespace ndmesh::cli {
@@ -30,16 +32,32 @@ constexpr std::int64_t widest_unasked = 150;
 struct Options {
   std::vector<std::string> words;
   std::optional<std::int64_t> ranks, chunks, micro_batches, width, rank;
+  std::string svg;  ///< file; empty: none
   StageSeconds seconds = {1, 1, 1, 0};
   bool json = false;
 };
 
-/// The job that the words name; a kind among them is its pipeline.schedule.
+/// What is shown.
+struct Subject {
+  std::string name;
+  schedule::Schedule schedule;
+
+  const Shape& shape() const { return schedule.shape; }
+  bool splits_backward() const {
+    const auto splits = [](const schedule::Action& a) { return a.kind == schedule::ActionKind::input_grad; };
+    return std::any_of(schedule.ranks.begin(), schedule.ranks.end(), [&](const auto& actions) {
+      return std::any_of(actions.begin(), actions.end(), splits);
+    });
+  }
+};
+
+/// The job that the words name; a kind or a schedule file among them is its pipeline.schedule.
 job::Job job_of(const Options& options) {
   std::vector<std::string> words = options.words;
   for (std::string& word : words) {
     const std::vector<std::string> kinds = schedule::kind_names();
-    if (std::find(kinds.begin(), kinds.end(), word) != kinds.end()) word.insert(0, "pipeline.schedule=");
+    const bool is_kind = std::find(kinds.begin(), kinds.end(), word) != kinds.end();
+    if (is_kind || word.ends_with(schedule::file_ending)) word.insert(0, "pipeline.schedule=");
   }
   return read_source(words, {}).job;
 }
@@ -63,8 +81,7 @@ std::int64_t micro_batches_of(const job::Job& job, const Shape& shape) {
   return mesh::micro_batches(input).value();
 }
 
-Shape shape_of(const Options& options) {
-  const job::Job job = job_of(options);
+Shape shape_of(const Options& options, const job::Job& job) {
   if (!options.ranks && !job.is_given("mesh.pp_size")) {
     throw RequestError("the number of ranks is needed: --ranks P, or mesh.pp_size of a job or override");
   }
@@ -75,9 +92,10 @@ Shape shape_of(const Options& options) {
   return shape;
 }
 
-void check(const Options& options, const Shape& shape) {
+/// `is_list`: it has no kind that deals micro-batches out.
+void check(const Options& options, const Shape& shape, bool is_list) {
   Problems problems;
-  problems.add_all(schedule::problems_of(shape));
+  if (!is_list) problems.add_all(schedule::problems_of(shape));
   if (problems.empty() && shape.stages() * shape.micro_batches > max_shown) {
     problems.add(fmt::format("{} stages x {} micro-batches are too many to show; at most {}", shape.stages(),
                              shape.micro_batches, max_shown));
@@ -109,22 +127,46 @@ std::int64_t width_of(const Options& options, const Simulation& simulation) {
   return static_cast<std::int64_t>(std::clamp<double>(columns, 1, widest_unasked));
 }
 
-Json shape_json(const Shape& shape) {
-  return {{"schedule", schedule::name_of(shape.kind)},
+/// Of a file: that it can run.
+Subject list_of(const job::Job& job, const Options& options) {
+  if (options.ranks || options.chunks || options.micro_batches) {
+    throw RequestError(
+        fmt::format("{} says itself how many ranks, chunks and micro-batches it has; --ranks, --chunks and "
+                    "--micro-batches are for schedules by name",
+                    job.pipeline.file));
+  }
+  Problems problems;
+  for (const std::string& defect : schedule::defects(*job.pipeline.list)) {
+    problems.add(job.pipeline.file + ": " + defect);
+  }
+  problems.raise();
+  return {job.pipeline.file, *job.pipeline.list};
+}
+
+Subject subject_of(const Options& options) {
+  const job::Job job = job_of(options);
+  const Shape shape = job.pipeline.list ? job.pipeline.list->shape : shape_of(options, job);
+  check(options, shape, job.pipeline.list != nullptr);
+  return job.pipeline.list ? list_of(job, options)
+                           : Subject{std::string(name_of(shape.kind)), schedule::make_schedule(shape)};
+}
+
+Json shape_json(const Subject& subject) {
+  const Shape& shape = subject.shape();
+  return {{"schedule", subject.name},
           {"ranks", shape.ranks},
           {"chunks", shape.chunks},
           {"micro_batches", shape.micro_batches}};
 }
 
-void print_actions(const Shape& shape, std::int64_t rank, bool json) {
-  const schedule::Schedule schedule = schedule::make_schedule(shape);
-  const auto& actions = schedule.ranks[static_cast<std::size_t>(rank)];
+void print_actions(const Subject& subject, std::int64_t rank, bool json) {
+  const auto& actions = subject.schedule.ranks[static_cast<std::size_t>(rank)];
   if (!json) {
     for (const schedule::Action& action : actions)
       fmt::print("{:<17} chunk {}  micro-batch {}\n", name_of(action.kind), action.chunk, action.micro_batch);
     return;
   }
-  Json document = shape_json(shape);
+  Json document = shape_json(subject);
   document["rank"] = rank;
   document["actions"] = Json::array();
   for (const schedule::Action& action : actions) {
@@ -134,15 +176,17 @@ void print_actions(const Shape& shape, std::int64_t rank, bool json) {
   fmt::print("{}\n", document.dump(2));
 }
 
-void print_json(const Shape& shape, const Simulation& simulation, double least, std::int64_t width) {
-  Json document = shape_json(shape);
+/// `least`: by closed form; null for a file, which has none.
+void print_json(const Subject& subject, const Simulation& simulation, const Json& least, std::int64_t width) {
+  const Shape& shape = subject.shape();
+  Json document = shape_json(subject);
   document["seconds"] = simulation.seconds;
   document["least_seconds"] = least;
   document["bubble"] = simulation.bubble();
   document["busy"] = simulation.busy;
   document["peak_in_flight"] = Json::array();
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank)
-    document["peak_in_flight"].push_back(schedule::peak_in_flight(shape, rank));
+    document["peak_in_flight"].push_back(schedule::most_in_flight(subject.schedule, rank));
   document["timeline"] = timeline(simulation, shape, width);
   document["intervals"] = Json::array();
   for (const schedule::Interval& interval : simulation.intervals) {
@@ -156,38 +200,44 @@ void print_json(const Shape& shape, const Simulation& simulation, double least, 
   fmt::print("{}\n", document.dump(2));
 }
 
-void print_text(const Shape& shape, const StageSeconds& seconds, const Simulation& simulation,
+void print_text(const Subject& subject, const StageSeconds& seconds, const Simulation& simulation,
                 std::int64_t width) {
-  fmt::print("{}: {} ranks, {}{} micro-batches\n", name_of(shape.kind), shape.ranks,
+  const Shape& shape = subject.shape();
+  fmt::print("{}: {} ranks, {}{} micro-batches\n", subject.name, shape.ranks,
              shape.chunks > 1 ? fmt::format("{} chunks each, ", shape.chunks) : "", shape.micro_batches);
   fmt::print("seconds of a chunk: forward {}, input gradient {}, weight gradient {}, send {}\n\n",
              seconds.forward, seconds.input_grad, seconds.weight_grad, seconds.send);
   const std::vector<std::string> lines = timeline(simulation, shape, width);
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
     fmt::print("rank {:>3}  {}  holds {}\n", rank, lines[static_cast<std::size_t>(rank)],
-               schedule::peak_in_flight(shape, rank));
+               schedule::most_in_flight(subject.schedule, rank));
   }
   fmt::print("\n0-9 forward of micro-batch ..0 to ..9, a-j its {}, . waiting\n",
-             shape.splits_backward() ? "input gradient, A-J its weight gradient" : "backward");
+             subject.splits_backward() ? "input gradient, A-J its weight gradient" : "backward");
   fmt::print("holds: most micro-batches whose activations are kept{}\n",
              shape.chunks > 1 ? ", each chunk counted" : "");
   fmt::print("step {:.6g} s, bubble {:.1f} %\n", simulation.seconds, 100 * simulation.bubble());
 }
 
 int inspect_schedule(const Options& options) {
-  const Shape shape = shape_of(options);
-  check(options, shape);
+  const Subject subject = subject_of(options);
+  const Shape& shape = subject.shape();
   if (options.rank) {
-    print_actions(shape, *options.rank, options.json);
+    print_actions(subject, *options.rank, options.json);
     return done;
   }
+  const bool is_list = subject.name.ends_with(schedule::file_ending);
   const std::vector<StageSeconds> stages(static_cast<std::size_t>(shape.stages()), options.seconds);
-  const Simulation simulation = schedule::simulate(shape, stages, true);
+  const Simulation simulation =
+      is_list ? schedule::simulate_list(subject.schedule, stages) : schedule::simulate(shape, stages, true);
   const std::int64_t width = width_of(options, simulation);
+  if (!options.svg.empty()) {
+    write_file(options.svg, schedule::timeline_svg(simulation, shape));
+  }
   if (options.json) {
-    print_json(shape, simulation, schedule::least_seconds(shape, stages), width);
+    print_json(subject, simulation, is_list ? Json() : Json(schedule::least_seconds(shape, stages)), width);
   } else {
-    print_text(shape, options.seconds, simulation, width);
+    print_text(subject, options.seconds, simulation, width);
   }
   return done;
 }
@@ -197,9 +247,10 @@ int inspect_schedule(const Options& options) {
 void register_inspect_schedule(CLI::App& inspect, Chosen& chosen) {
   CLI::App* command = inspect.add_subcommand("schedule", "Who does what when in a pipeline");
   auto options = std::make_shared<Options>();
-  command->add_option("SOURCE", options->words,
-                      fmt::format("Job file, or a schedule ({}); then KEY=VALUE overrides of job keys",
-                                  join(schedule::kind_names())));
+  command->add_option(
+      "SOURCE", options->words,
+      fmt::format("Job file, a schedule ({}) or a file NAME.schedule; then KEY=VALUE overrides of job keys",
+                  join(schedule::kind_names())));
   command->add_option("--ranks", options->ranks, "Pipeline ranks; instead of mesh.pp_size");
   command->add_option("--micro-batches", options->micro_batches,
                       "Micro-batches of a step; instead of batch.global / (batch.micro x batch ranks)");
@@ -210,6 +261,7 @@ void register_inspect_schedule(CLI::App& inspect, Chosen& chosen) {
   command->add_option("--send", options->seconds.send, "Seconds of a transfer between ranks (0)");
   command->add_option("--width", options->width, "Columns of the timeline");
   command->add_option("--rank", options->rank, "List one rank's actions instead, as they are executed");
+  command->add_option("--svg", options->svg, "Write the timeline as a picture to this file too");
   command->add_flag("--json", options->json, "Print one JSON document");
   command->callback([options, &chosen] { chosen.action = [options] { return inspect_schedule(*options); }; });
 }

@@ -46,7 +46,7 @@ class Check {
         job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
     input.interleaving = schedule::Interleaving::flexible;
     const schedule::Kind kind = job_.pipeline.schedule;
-    if (kind == schedule::Kind::interleaved && job_.mesh.pp > 1) {
+    if (kind == schedule::Kind::interleaved && job_.mesh.pp > 1 && !job_.pipeline.list) {
       input.chunks = std::max(job_.pipeline.chunks, schedule::least_chunks(kind));
     }
     const std::vector<std::string> broken = mesh::broken_rules(input);
@@ -74,9 +74,29 @@ class Check {
     }
   }
 
+  /// Of a file: that it is one of this mesh and batch, and can run.
+  void check_list(const schedule::Schedule& list) {
+    const std::string& file = job_.pipeline.file;
+    if (list.shape.ranks != job_.mesh.pp || list.shape.micro_batches != accumulation(job_)) {
+      problems_.add(
+          fmt::format("pipeline.schedule {} is for {} ranks and {} micro-batches; mesh.pp_size is {}, and "
+                      "batch.global {} makes "
+                      "{} micro-batches",
+                      file, list.shape.ranks, list.shape.micro_batches, job_.mesh.pp, job_.batch.global,
+                      accumulation(job_)));
+    }
+    for (const std::string& defect : schedule::defects(list)) {
+      problems_.add(fmt::format("pipeline.schedule {}: {}", file, defect));
+    }
+  }
+
   void check_pipeline(const schedule::Shape& shape) {
     check_given_layers(shape);
-    problems_.add_all(schedule::problems_of(shape));
+    if (job_.pipeline.list && job_.mesh.pp > 1) {
+      check_list(*job_.pipeline.list);
+    } else {
+      problems_.add_all(schedule::problems_of(shape));
+    }
     if (shape.stages() > model_.layers) {
       problems_.add(
           fmt::format("mesh.pp_size {} x pipeline.chunks {} is {} stages; the model has {} layers; allowed: "
@@ -257,12 +277,27 @@ std::int64_t accumulation(const Job& job) {
 }
 
 schedule::Shape pipeline_shape(const Job& job) {
+  if (job.pipeline.list && job.mesh.pp > 1) {
+    return job.pipeline.list->shape;
+  }
   schedule::Shape shape = {job.pipeline.schedule, job.mesh.pp, 1, accumulation(job)};
   if (shape.ranks > 1) {
     const std::int64_t fewest = schedule::least_chunks(shape.kind);
     shape.chunks = job.pipeline.chunks > 0 ? job.pipeline.chunks : fewest;
   }
   return shape;
+}
+
+schedule::Schedule pipeline_schedule(const Job& job, const schedule::Shape& shape) {
+  if (!job.pipeline.list || job.mesh.pp == 1) {
+    return schedule::make_schedule(shape);
+  }
+  if (job.pipeline.list->shape != shape) {
+    throw RequestError(fmt::format("pipeline.schedule {} has {} micro-batches; a step has {}",
+                                   job.pipeline.file, job.pipeline.list->shape.micro_batches,
+                                   shape.micro_batches));
+  }
+  return *job.pipeline.list;
 }
 
 }  // namespace ndmesh::job

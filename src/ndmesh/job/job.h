@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -86,6 +87,9 @@ struct StageLayers {
 /// Means nothing while pp_size is 1.
 struct PipelineSection {
   schedule::Kind schedule = schedule::Kind::one_f_one_b;
+  /// The file that pipeline.schedule names instead of a kind, and what it says; else empty.
+  std::string file;
+  std::shared_ptr<const schedule::Schedule> list;
   std::int64_t chunks = 0;  ///< model chunks of each pipeline rank; 0: the fewest that the schedule takes
   StageLayers layers;
 };
@@ -220,7 +224,10 @@ std::int64_t threads_per_rank(const Job& job);
 /// Micro-batches of a step on each batch rank. The mesh rules have held.
 std::int64_t accumulation(const Job& job);
 
-/// The schedule of a step: pipeline section, pp_size and accumulation. The mesh rules have held.
+/// The shape of a step's schedule: pipeline section, pp_size and accumulation; that of a file's list is the file's. The
+/// mesh rules have held.
 schedule::Shape pipeline_shape(const Job& job);
+/// The schedule itself. RequestError when there is none of that shape.
+schedule::Schedule pipeline_schedule(const Job& job, const schedule::Shape& shape);
 
 }  // namespace ndmesh::job

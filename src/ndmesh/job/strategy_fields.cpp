@@ -4,6 +4,7 @@
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
 #include "ndmesh/job/names.h"
+#include "ndmesh/schedule/schedule_file.h"
 
 namespace ndmesh::job {
 namespace {
@@ -123,17 +124,43 @@ Field stage_layers_field() {
           [](Job& job, const YamlNode& node) { job.pipeline.layers = stage_layers_of(node); }};
 }
 
+const char* const schedule_names = "gpipe, 1f1b, interleaved, zb-h1, zb-v, FILE.schedule";
+
+void set_schedule(PipelineSection& pipeline, const YamlNode& node) {
+  static const Choices<schedule::Kind> kinds =
+      choices_of({schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
+                  schedule::Kind::zb_h1, schedule::Kind::zb_v});
+  pipeline.file.clear();
+  pipeline.list.reset();
+  if (node.kind == YamlNode::Kind::scalar && node.scalar.ends_with(schedule::file_ending)) {
+    pipeline.file = node.scalar;
+    pipeline.list = std::make_shared<const schedule::Schedule>(schedule::read_schedule(node.scalar));
+    pipeline.schedule = pipeline.list->shape.kind;
+  } else {
+    pipeline.schedule = chosen(node, kinds, {}, schedule_names);
+  }
+}
+
+Field schedule_field() {
+  return {
+      "pipeline.schedule",
+      "one of",
+      schedule_names,
+      "Order of the micro-batches, or a file with the actions of every rank (docs/pipeline-parallelism.md); "
+      "means nothing while mesh.pp_size is 1",
+      [](const Job& job) {
+        return yaml_of(job.pipeline.file.empty() ? std::string(name_of(job.pipeline.schedule))
+                                                 : job.pipeline.file);
+      },
+      [](Job& job, const YamlNode& node) { set_schedule(job.pipeline, node); }};
+}
+
 std::vector<Field> axes() {
   return {
       boolean("tensor.sequence_parallel",
               "Cut the tokens of norms and residual sums over tp too; means nothing while mesh.tp_size is 1",
               at(&Job::tensor, &TensorSection::sequence_parallel)),
-      choice<schedule::Kind>(
-          "pipeline.schedule",
-          choices_of({schedule::Kind::gpipe, schedule::Kind::one_f_one_b, schedule::Kind::interleaved,
-                      schedule::Kind::zb_h1, schedule::Kind::zb_v}),
-          "Order of the micro-batches; means nothing while mesh.pp_size is 1",
-          at(&Job::pipeline, &PipelineSection::schedule)),
+      schedule_field(),
       integer("pipeline.chunks", {0, 1024},
               "Model chunks of each pipeline rank: 2 or more with interleaved, 2 with zb-v, else 1; 0: the "
               "fewest that the schedule takes",

@@ -69,16 +69,16 @@ at::ScalarType dtype_of_values(bool trained, at::ScalarType compute) {
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              comm::Communicator& communicator)
-    : ParallelModel(
-          model, job, dtype,
-          model_layout(model, communicator.mesh(),
-                       {.stages = plan::stage_cut(job, model),
-                        .sequence_parallel = job.tensor.sequence_parallel}),
-          communicator) {}
+    : ParallelModel(model, job, dtype,
+                    model_layout(model, communicator.mesh(),
+                                 {.stages = plan::stage_cut(job, model),
+                                  .sequence_parallel = job.tensor.sequence_parallel}),
+                    communicator) {}
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
                              const ModelLayout& layouts, comm::Communicator& communicator)
-    : shape_(job::pipeline_shape(job)),
+    : job_(job),
+      shape_(job::pipeline_shape(job)),
       stays_gathered_(job.shard.zero == 3 && !job.shard.reshard),
       stages_(ranks_of_pipeline(communicator)),
       pipeline_(make_chunks(model, job, dtype, layouts, communicator), stages_) {
@@ -112,7 +112,7 @@ void ParallelModel::take_over(std::int64_t chunk) {
 double ParallelModel::forward_backward(const std::vector<MicroBatch>& batches, const LossOptions& loss) {
   shape_.micro_batches = static_cast<std::int64_t>(batches.size());
   if (schedule_.ranks.empty() || schedule_.shape != shape_) {
-    schedule_ = schedule::with_sharding(schedule::make_schedule(shape_), stays_gathered_);
+    schedule_ = schedule::with_sharding(job::pipeline_schedule(job_, shape_), stays_gathered_);
   }
   const double sum = pipeline_.run(schedule_, batches, loss);
   partial_gradients_.sum();

@@ -64,6 +64,7 @@ class ParallelModel {
   at::Tensor gather(const std::string& name, const char* what,
                     const std::function<at::Tensor(DataParallel&)>& on_stage);
 
+  job::Job job_;
   schedule::Shape shape_;        ///< of the last step
   bool stays_gathered_;          ///< parameters, during all passes of a chunk
   schedule::Schedule schedule_;  ///< of that; empty before the first

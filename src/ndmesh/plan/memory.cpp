@@ -6,6 +6,7 @@
 #include "ndmesh/plan/memory/training_memory.h"
 #include "ndmesh/plan/stage_cut.h"
 #include "ndmesh/plan/time/recompute_time.h"
+#include "ndmesh/schedule/schedule_file.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -26,6 +27,9 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
   problem.stages = stage_cut(job, model);
+  for (std::int64_t rank = 0; job.pipeline.list && job.mesh.pp > 1 && rank < job.mesh.pp; ++rank) {
+    problem.in_flight.push_back(schedule::most_in_flight(*job.pipeline.list, rank));
+  }
   return problem;
 }
 

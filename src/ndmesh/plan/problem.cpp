@@ -15,6 +15,11 @@ schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidat
           .micro_batches = micro_batches(problem, candidate)};
 }
 
+std::int64_t peak_in_flight(const Problem& problem, const schedule::Shape& shape, std::int64_t rank) {
+  return problem.in_flight.empty() ? schedule::peak_in_flight(shape, rank)
+                                   : problem.in_flight[static_cast<std::size_t>(rank)];
+}
+
 layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage) {
   if (!problem.stages.empty()) {
     return problem.stages[static_cast<std::size_t>(stage)];

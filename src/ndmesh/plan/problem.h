@@ -38,7 +38,9 @@ struct Problem {
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
   std::vector<layout::Range> stages;  ///< of a run whose cut is known; none: even, or as the next line says
-  bool ends_are_layers = false;       ///< embedding and head count as a layer each when stages are filled
+  /// Of a run whose schedule is a list: most passes of each pipeline rank in flight; none: as the schedule's kind has.
+  std::vector<std::int64_t> in_flight;
+  bool ends_are_layers = false;  ///< embedding and head count as a layer each when stages are filled
 };
 
 /// One way to lay the problem out: what the search varies.
@@ -63,6 +65,9 @@ std::int64_t micro_batches(const Problem& problem, const Candidate& candidate);
 
 /// The schedule's shape; one rank, one chunk while pp is 1.
 schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidate);
+
+/// schedule::peak_in_flight, or what a list says.
+std::int64_t peak_in_flight(const Problem& problem, const schedule::Shape& shape, std::int64_t rank);
 
 /// The decoder layers of one stage of `shape`: layout::stage_layers, or, where the ends are layers, that of
 /// two layers more, less the embedding on the first stage and the head on the last. May be none.

@@ -51,4 +51,8 @@ double least_seconds(const Shape& shape, std::span<const StageSeconds> stages);
 /// 0 .. j for 9), capitals for weight gradients, dots for waiting. Needs the intervals.
 std::vector<std::string> timeline(const Simulation& simulation, const Shape& shape, std::int64_t width);
 
+/// The same as a picture: an SVG document with a row a rank, forwards, input gradients (or backwards) and weight gradients
+/// in three colours, each with its micro-batch where there is room; later chunks are darker.
+std::string timeline_svg(const Simulation& simulation, const Shape& shape);
+
 }  // namespace ndmesh::schedule

@@ -49,7 +49,7 @@ class MemoryModel::State {
     std::int64_t worst = 0;
     std::int64_t most = -1;
     for (std::int64_t stage = 0; stage < candidate.mesh.pp; ++stage) {
-      const StageUnits units = units_of(shape, stage, schedule::peak_in_flight(shape, stage));
+      const StageUnits units = units_of(shape, stage, peak_in_flight(problem_, shape, stage));
       const bool covered = !by_budget && units.counts == before.counts &&
                            units.chunk_micro_batches <= before.chunk_micro_batches;
       before = units;
@@ -128,7 +128,7 @@ class MemoryModel::State {
   Moments moments_of(const Candidate& candidate, std::int64_t stage, std::int64_t shard_index) {
     const Tables tables = tables_of(candidate, shard_index);
     const schedule::Shape shape = schedule_shape(problem_, candidate);
-    const StageUnits units = units_of(shape, stage, schedule::peak_in_flight(shape, stage));
+    const StageUnits units = units_of(shape, stage, peak_in_flight(problem_, shape, stage));
     return stage_moments({problem_, candidate, tables.parts, tables.bytes, tables.activations, units});
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
 #include "ndmesh/job/frozen.h"
 #include "ndmesh/plan/profile/memory_profiles.h"
@@ -135,6 +136,10 @@ class Asking {
     }
     hold_if_given("mesh.order", held.order, job_.mesh_order);
     hold_if_given("batch.micro", held.micro, job_.batch.micro);
+    if (job_.pipeline.list) {
+      problems_.add(fmt::format("pipeline.schedule: a list ({}) is not built for planning; allowed: {}",
+                                job_.pipeline.file, join(schedule::kind_names())));
+    }
     hold_if_given("pipeline.schedule", held.schedule, job_.pipeline.schedule);
     if (job_.pipeline.chunks > 0) {
       hold_if_given("pipeline.chunks", held.chunks, job_.pipeline.chunks);

@@ -13,8 +13,8 @@ std::vector<RecomputedBlocks> recomputed_blocks(const Problem& problem, const Ca
   std::vector<RecomputedBlocks> by_rank;
   for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
     const UnitCounts counts = counter.blocks_of(shape, rank);
-    const KeptActivations kept = kept_on(counts, activations, candidate.recompute,
-                                         schedule::peak_in_flight(shape, rank), shape.chunks);
+    const KeptActivations kept =
+        kept_on(counts, activations, candidate.recompute, peak_in_flight(problem, shape, rank), shape.chunks);
     by_rank.push_back({kept.recomputed, std::accumulate(counts.begin(), counts.end(), std::int64_t{0})});
   }
   return by_rank;
