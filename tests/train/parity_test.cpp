@@ -30,6 +30,12 @@ TEST_P(PipelineParity, Holds) {
 }
 INSTANTIATE_TEST_SUITE_P(, PipelineParity, testing::ValuesIn(test::fast_pipeline_cases), name_of_case);
 
+class SlowPipelineGrid : public testing::TestWithParam<ParityCase> {};
+TEST_P(SlowPipelineGrid, Holds) {
+  expect_parity(GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(, SlowPipelineGrid, testing::ValuesIn(test::full_pipeline_grid()), name_of_case);
+
 class SlowParityGrid : public testing::TestWithParam<ParityCase> {};
 TEST_P(SlowParityGrid, Holds) {
   expect_parity(GetParam());

@@ -36,4 +36,38 @@ inline const std::vector<ParityCase> fast_pipeline_cases = {
     {"tiny", "pp=2,dp_shard=2", 12, 1, DType::bfloat16, {"pipeline.schedule=1f1b"}},
 };
 
+/// Every schedule on every mesh of up to 8 ranks with a pipeline of 2 to 4, and what shards, saves memory and rounds.
+inline std::vector<ParityCase> full_pipeline_grid() {
+  const std::vector<std::vector<std::string>> levers = {{"shard.zero=1"},
+                                                        {"shard.zero=2"},
+                                                        {"shard.reshard=false"},
+                                                        {"shard.unit=part", "recompute.policy=full"},
+                                                        {"recompute.policy=selective"},
+                                                        {"recompute.policy={every: 2}"},
+                                                        {"recompute.policy={budget: 20000}"},
+                                                        {"recompute.offload=true"},
+                                                        {"shard.offload=all"},
+                                                        {"pipeline.layers=cost"},
+                                                        {"train.frozen='*layers.0.*'"},
+                                                        {"optimizer.name=muon"}};
+  std::vector<ParityCase> cases;
+  for (const char* variant : {"tiny_8", "tied_8", "qwen2_8", "qwen3_8", "gpt2_8"}) {
+    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
+      const std::string schedule = std::string("pipeline.schedule=") + kind;
+      for (const char* mesh :
+           {"pp=2", "pp=3", "pp=4", "pp=2,dp_replicate=2", "pp=2,dp_shard=3", "pp=4,dp_shard=2", "pp=2,tp=2",
+            "pp=2,tp=2,dp_shard=2", "pp=2,dp_shard=2,dp_replicate=2"}) {
+        cases.push_back({variant, mesh, 24, 1, DType::float64, {schedule}});
+      }
+      for (std::vector<std::string> more : levers) {
+        more.push_back(schedule);
+        cases.push_back({variant, "pp=2,dp_shard=2", 24, 1, DType::float64, more});
+      }
+      cases.push_back({variant, "pp=2,dp_shard=2", 24, 2, DType::bfloat16, {schedule}});
+      cases.push_back({variant, "pp=3", 24, 2, DType::float32, {schedule, "optimizer.eps=1e-5"}});
+    }
+  }
+  return cases;
+}
+
 }  // namespace ndmesh::test
