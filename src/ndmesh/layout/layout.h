@@ -172,7 +172,8 @@ Range stage_layers(std::int64_t layers, std::int64_t stages, std::int64_t stage)
 /// Those of every stage.
 std::vector<Range> even_stages(std::int64_t layers, std::int64_t stages);
 
-/// Elements of all parameters that `rank` holds, where each pipeline rank is one stage; a tied table counts on both stages that hold it.
+/// Elements of all parameters that `rank` holds, where each pipeline rank is one stage; a tied table counts on both
+/// stages that hold it.
 std::int64_t local_elements(const std::vector<ParameterLayout>& parameters, std::int64_t rank);
 std::int64_t padded_local_elements(const std::vector<ParameterLayout>& parameters, std::int64_t rank);
 
