@@ -95,7 +95,7 @@ nn::Port::Action before_products(comm::Group& group, Step forward, Step backward
                },
                {.again = made_again ? std::move(again) : nn::Again(),
                 .always_again = true,
-         .saved_for_again = true,
+                .saved_for_again = true,
                 .turn = turns + 2,
                 .weights_turn = turns + 1});
     return out[0];
