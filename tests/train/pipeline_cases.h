@@ -48,8 +48,10 @@ inline std::vector<ParityCase> full_pipeline_grid() {
                                                         {"recompute.offload=true"},
                                                         {"shard.offload=all"},
                                                         {"pipeline.layers=cost"},
-                                                        {"train.frozen='*layers.0.*'"},
+                                                        {"train.frozen='*.0.*'"},
                                                         {"optimizer.name=muon"}};
+  // With the usual eps AdamW's first updates are nearly lr times a sign, which turns where a gradient is rounding noise.
+  const std::string eps = "optimizer.eps=1e-5";
   std::vector<ParityCase> cases;
   for (const char* variant : {"tiny_8", "tied_8", "qwen2_8", "qwen3_8", "gpt2_8"}) {
     for (const char* kind : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}) {
@@ -63,8 +65,8 @@ inline std::vector<ParityCase> full_pipeline_grid() {
         more.push_back(schedule);
         cases.push_back({variant, "pp=2,dp_shard=2", 24, 1, DType::float64, more});
       }
-      cases.push_back({variant, "pp=2,dp_shard=2", 24, 2, DType::bfloat16, {schedule}});
-      cases.push_back({variant, "pp=3", 24, 2, DType::float32, {schedule, "optimizer.eps=1e-5"}});
+      cases.push_back({variant, "pp=2,dp_shard=2", 24, 2, DType::bfloat16, {schedule, eps}});
+      cases.push_back({variant, "pp=3", 24, 2, DType::float32, {schedule, eps}});
     }
   }
   return cases;
