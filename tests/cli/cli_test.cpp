@@ -164,6 +164,15 @@ TEST(InspectMesh, TakesMeshNotationJobsAndOverrides) {
 
 TEST(InspectLayout, TakesMeshAndRank) {
   EXPECT_EQ(json_of({"inspect", "layout", "llama-1m", "--mesh", "dp_shard=2,tp=2", "--json"})["world"], 4);
+  const auto norms_summed_over = [&](const char* sequence) {
+    const Json layout = json_of({"inspect", "layout", "llama-1m", "mesh.tp_size=2", sequence, "--json"});
+    for (const Json& parameter : layout["parameters"]) {
+      if (parameter["name"] == "model.norm.weight") return parameter["gradient_reduction_axes"].dump();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(norms_summed_over("tensor.sequence_parallel=true"), R"(["tp"])");
+  EXPECT_EQ(norms_summed_over("tensor.sequence_parallel=false"), "[]");
   EXPECT_EQ(run({"inspect", "layout", "llama-1m", "mesh.dp_shard_size=2", "--rank", "1"}).status, 0);
   expect_refused({"inspect", "layout", "llama-1m", "--mesh", "dp_shard=2", "--rank", "7"}, {"7", "0 to 1"});
   expect_refused({"inspect", "layout", "llama-1m", "--mesh", "tp=3"}, {"mesh.tp_size", "1, 2, 4"});

@@ -41,7 +41,8 @@ int inspect_mesh(const Options& options) {
 int inspect_layout(const Options& options) {
   const Source source = read_source(options.words, options.mesh);
   const mesh::Mesh mesh(source.job.mesh, source.job.mesh_order);
-  print_layout(model_of(source), mesh, options.rank, options.json);
+  const layout::ParameterRules rules = {.sequence_parallel = source.job.tensor.sequence_parallel};
+  print_layout(layout::parameter_layouts(model_of(source), mesh, rules), mesh, options.rank, options.json);
   return done;
 }
 

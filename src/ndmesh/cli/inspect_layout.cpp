@@ -9,7 +9,6 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/units.h"
-#include "ndmesh/layout/layout.h"
 
 namespace ndmesh::cli {
 namespace {
@@ -245,16 +244,17 @@ void print_rank(const ParameterLayouts& parameters, const Mesh& mesh, std::int64
 
 }  // namespace
 
-void print_layout(const model::ModelSpec& model, const Mesh& mesh, std::optional<std::int64_t> rank,
+void print_layout(const ParameterLayouts& parameters, const Mesh& mesh, std::optional<std::int64_t> rank,
                   bool json) {
-  const ParameterLayouts parameters = layout::parameter_layouts(model, mesh);
   const std::vector<std::int64_t> ranks = shown_ranks(parameters, mesh, rank);
   if (json) {
     fmt::print("{}\n", layout_json(parameters, mesh, ranks).dump(2));
     return;
   }
-  fmt::print("layout of {} parameters on mesh {} ({} ranks)\n", grouped(model.parameter_count()),
-             mesh.sizes().name(), mesh.world());
+  std::int64_t count = 0;
+  for (const ParameterLayout& parameter : parameters) count += parameter.spec.elements();
+  fmt::print("layout of {} parameters on mesh {} ({} ranks)\n", grouped(count), mesh.sizes().name(),
+             mesh.world());
   for (const std::int64_t shown : ranks) print_rank(parameters, mesh, shown);
 }
 
