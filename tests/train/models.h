@@ -22,6 +22,11 @@ inline std::string config_of(const std::string& variant_and_layers) {
   const std::string sizes = R"("hidden_size":48,"num_hidden_layers":)" + layers +
                             R"(,"num_attention_heads":6,"num_key_value_heads":2,
          "intermediate_size":130,"vocab_size":257,"max_position_embeddings":512,"rms_norm_eps":1e-5,"rope_theta":10000.0)";
+  if (variant == "eight_heads") {  // of which 2 are KV heads: tp=4 shares each between two ranks
+    return R"({"model_type":"qwen3","hidden_size":40,"num_hidden_layers":3,"num_attention_heads":8,
+               "num_key_value_heads":2,"head_dim":8,"intermediate_size":75,"vocab_size":257,
+               "max_position_embeddings":512,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true})";
+  }
   if (variant == "qwen2") {
     return R"({"model_type":"qwen2",)" + sizes + R"(,"head_dim":8,"tie_word_embeddings":false})";
   }

@@ -16,6 +16,9 @@ inline const std::vector<ParityCase> tensor_cases = {
      DType::float64,
      {"batch.seq_len=18"}},  // three ranks share a KV head, 257 rows of the vocabulary are 43 a rank
     {"tiny", "tp=2", 4, 2, DType::float64, {"tensor.sequence_parallel=false"}},
+    {"eight_heads", "tp=4", 4, 2},
+    {"eight_heads", "tp=4,dp_shard=2", 4, 1, DType::float64, {"tensor.sequence_parallel=false"}},
+    {"eight_heads", "tp=4,pp=2", 4, 1, DType::float64, {"pipeline.schedule=zb-h1"}},
     {"tied", "tp=2,dp_shard=2", 4, 1},
     {"qwen2", "tp=6,dp_shard=2", 4, 2, DType::float64, {"batch.seq_len=18"}},
     {"qwen3", "tp=2,dp_replicate=2", 4, 1, DType::float64, {"tensor.sequence_parallel=false"}},
