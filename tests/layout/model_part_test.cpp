@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ndmesh/model/config.h"
+
 namespace ndmesh::layout {
 namespace {
 
@@ -9,11 +11,9 @@ using mesh::Mesh;
 
 /// 24 query heads of 16, 4 KV heads, a vocabulary of 257.
 model::ModelSpec spec() {
-  model::ModelSpec spec;
-  spec.family = "llama";
+  model::ModelSpec spec = model::preset("llama-1m");
+  spec.tied = false;
   spec.vocab = 257;
-  spec.hidden = 48;
-  spec.layers = 5;
   spec.heads = 24;
   spec.kv_heads = 4;
   spec.head_dim = 16;

@@ -235,43 +235,6 @@ TEST(Pipeline, OneMicroBatchIsEnough) {
   }
 }
 
-/// One decision of all ranks, before any value changes, that says where the first bad tensor is.
-TEST(Pipeline, GradientSpoiltOnOneStageStopsAllRanks) {
-  const ScratchFolder folder;
-  job::Job job = pipeline_job(folder, "tiny_5", 2);
-  job.mesh.dp_shard = 2;
-  const std::string spoilt = "model.layers.4.mlp.up_proj.weight";
-  const Inputs inputs = open_inputs(job);
-  std::vector<std::string> messages(4);
-  comm::run_ranks(mesh::Mesh(job.mesh), {}, [&](comm::Communicator& communicator) {
-    std::vector<at::Tensor> before;
-    parallel::ParallelModel* model = nullptr;
-    Trainer trainer(inputs, communicator, [&](std::int64_t step, parallel::ParallelModel& its) {
-      model = &its;
-      before.clear();
-      for (const parallel::OwnedParameter& parameter : its.parameters()) {
-        before.push_back(parameter.value.clone());
-      }
-      for (const parallel::Trainable& trainable : its.trainables()) {
-        if (step == 2 && communicator.rank() == 3 && trainable.name == spoilt) {
-          trainable.gradient.view(-1)[5].fill_(std::numeric_limits<double>::quiet_NaN());
-        }
-      }
-    });
-    trainer.step();
-    try {
-      trainer.step();
-    } catch (const RunError& error) {
-      messages[static_cast<std::size_t>(communicator.rank())] = error.what();
-    }
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      EXPECT_TRUE(at::equal(model->parameters()[i].value, before[i])) << model->parameters()[i].name;
-    }
-  });
-  EXPECT_THAT(messages,
-              testing::Each(HasSubstr("step 2: the gradient is not finite (rank 3 (pp 1): " + spoilt)));
-}
-
 TEST(Pipeline, EvaluationAndTheSavedModelAreThoseOfOneRank) {
   const ScratchFolder folder;
   std::map<std::string, double> losses;

@@ -166,21 +166,30 @@ TEST(TrainerStep, WithoutAnyValidTargetChangesNothing) {
 /// Whatever only one rank sees, even one of several copies, is a decision of all.
 TEST(TrainerStep, GradientSpoiltOnOneRankStopsAllBeforeTheUpdate) {
   const ScratchFolder folder;
-  const std::string spoilt = "model.layers.1.mlp.up_proj.weight";
-  for (const MeshSizes& sizes :
-       {MeshSizes{.dp_replicate = 4}, {.dp_shard = 4}, {.dp_shard = 2, .dp_replicate = 2}}) {
-    job::Job job = test::tiny_job(folder.path());
+  struct Case {
+    MeshSizes sizes;
+    const char* variant;
+    std::string spoilt;
+    std::string rank;  ///< as the message names it
+  };
+  const std::string layer_1 = "model.layers.1.mlp.up_proj.weight";
+  for (const auto& [sizes, variant, spoilt, rank] :
+       {Case{{.dp_replicate = 4}, "tiny", layer_1, "rank 3"},
+        {{.dp_shard = 4}, "tiny", layer_1, "rank 3"},
+        {{.dp_shard = 2, .dp_replicate = 2}, "tiny", layer_1, "rank 3"},
+        {{.dp_shard = 2, .pp = 2}, "tiny_5", "model.layers.4.mlp.up_proj.weight", "rank 3 (pp 1)"}}) {
+    job::Job job = test::tiny_job(folder.path(), variant);
     job.mesh = sizes;
     const Inputs inputs = open_inputs(job);
     std::vector<std::string> messages(4);
-    comm::run_ranks(mesh::Mesh(sizes), {}, [&](comm::Communicator& communicator) {
+    comm::run_ranks(mesh::Mesh(job.mesh), {}, [&, &bad = spoilt](comm::Communicator& communicator) {
       parallel::ParallelModel* model = nullptr;
       std::map<std::string, at::Tensor> before;
       Trainer trainer(inputs, communicator, [&](std::int64_t step, parallel::ParallelModel& layout) {
         model = &layout;
         before = values_of(layout);
         for (const parallel::Trainable& trainable : layout.trainables()) {
-          if (step == 2 && communicator.rank() == 3 && trainable.name == spoilt) {
+          if (step == 2 && communicator.rank() == 3 && trainable.name == bad) {
             trainable.gradient.view(-1)[5].fill_(std::numeric_limits<double>::quiet_NaN());
           }
         }
@@ -192,11 +201,11 @@ TEST(TrainerStep, GradientSpoiltOnOneRankStopsAllBeforeTheUpdate) {
         messages[static_cast<std::size_t>(communicator.rank())] = error.what();
       }
       for (const auto& [name, value] : values_of(*model)) {
-        EXPECT_TRUE(at::equal(value, before.at(name))) << name << " on " << sizes.name();
+        EXPECT_TRUE(at::equal(value, before.at(name))) << name << " on " << job.mesh.name();
       }
     });
-    EXPECT_THAT(messages,
-                testing::Each(HasSubstr("step 2: the gradient is not finite (rank 3: " + spoilt + ")")));
+    EXPECT_THAT(messages, testing::Each(HasSubstr("step 2: the gradient is not finite (" + rank + ": " +
+                                                  spoilt + ")")));
   }
 }
 

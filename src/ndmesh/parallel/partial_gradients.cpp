@@ -13,6 +13,11 @@ namespace {
 
 using mesh::Axis;
 
+/// Beyond the loss axes.
+mesh::AxisSet partial_axes(const layout::ParameterLayout& layout) {
+  return layout.gradient_reduction_axes & mesh::AxisSet{Axis::tp, Axis::pp};
+}
+
 /// Of the ranks that differ from `rank` in `axes`, those that hold all of `box`.
 std::vector<std::int64_t> holders_of(const layout::Box& box, const layout::ParameterLayout& layout,
                                      const schedule::Shape& shape, std::int64_t rank, mesh::AxisSet axes) {
@@ -44,6 +49,9 @@ PartialGradients::PartialGradients(const ModelLayout& layouts, const schedule::S
                                    const std::vector<Trainable>& trainables,
                                    comm::Communicator& communicator) {
   for (const auto& [name, layout] : layouts) {
+    if (partial_axes(layout).empty()) {
+      continue;
+    }
     std::vector<Trainable> mine;
     std::copy_if(trainables.begin(), trainables.end(), std::back_inserter(mine),
                  [&wanted = name](const Trainable& t) { return t.name == wanted; });
@@ -55,7 +63,7 @@ PartialGradients::PartialGradients(const ModelLayout& layouts, const schedule::S
 
 void PartialGradients::add(const std::vector<Trainable>& mine, const layout::ParameterLayout& layout,
                            const schedule::Shape& shape, comm::Communicator& communicator) {
-  const mesh::AxisSet axes = layout.gradient_reduction_axes & mesh::AxisSet{Axis::tp, Axis::pp};
+  const mesh::AxisSet axes = partial_axes(layout);
   const std::int64_t rank = communicator.rank();
   const std::vector<layout::Box> boxes = layout.tensor.boxes(rank);
   for (std::size_t b = 0; b < boxes.size(); ++b) {

@@ -46,8 +46,7 @@ class Normals {
   std::array<double, 4> values_{};
 };
 
-/// What the rank holds of a parameter, one dense tensor a box; written back by `put`. A lone box without padding is the
-/// value itself.
+/// What the rank holds of a parameter, one dense tensor a box. A box that lies densely is filled where it is.
 class DenseBoxes {
  public:
   DenseBoxes(const parallel::OwnedParameter& parameter, std::int64_t rank)
