@@ -34,6 +34,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::size_t fewest = std::max<std::size_t>(2, word.size() / 3) + 1;
   std::string best;
   for (const std::string& candidate : candidates) {
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    const std::size_t shorter = std::min(word.size(), candidate.size());
+    if (longer - shorter >= fewest) continue;  // so many errors at least
     const std::size_t errors = edit_distance(word, candidate);
     if (errors < fewest && errors < candidate.size()) {
       fewest = errors;
