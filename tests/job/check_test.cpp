@@ -108,6 +108,16 @@ TEST(Check, GivenStagesHoldEveryLayerOnce) {
   EXPECT_THROW(with("balanced"), RequestError);
 }
 
+TEST(Check, OnlyStagesByCostAreMeasured) {
+  const auto with = [](const std::string& layers) {
+    return refusals(parse("model: {preset: llama-1m}\ndata: {files: [a.txt]}\nmesh: {pp_size: 2}\n",
+                          {"pipeline.measure=true", "pipeline.layers=" + layers}));
+  };
+  EXPECT_TRUE(with("cost").empty());
+  EXPECT_THAT(with("even"), ElementsAre(HasSubstr("pipeline.measure true with pipeline.layers even")));
+  EXPECT_THAT(with("[4, 1]"), ElementsAre(HasSubstr("allowed: pipeline.layers cost")));
+}
+
 TEST(Check, RanksOfAllAxesCountAsThreads) {
   Job job = trainable();
   job.batch.global = 1024;

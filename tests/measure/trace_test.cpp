@@ -57,6 +57,29 @@ TEST(Trace, ShowsPartsAndCollectivesOfEveryRank) {
   EXPECT_EQ(earliest, 0);
 }
 
+TEST(Trace, ShowsWhatTheScheduleDoes) {
+  using schedule::ActionKind;
+  Trace trace(2);
+  trace.of(0).add(schedule::Action{ActionKind::forward, 1, 3}, 10.0, 10.25);
+  trace.of(0).add(schedule::Action{ActionKind::send_forward, 1, 3}, 10.25,
+                  10.5);  // a message: among the collectives
+  trace.of(0).add(schedule::Action{ActionKind::weight_grad, 0, 2}, 10.5, 11.0);
+  std::vector<nlohmann::json> shown;
+  const nlohmann::json document = written(trace);
+  for (const auto& event : document["traceEvents"]) {
+    if (event["ph"] == "X") {
+      shown.push_back(event);
+    }
+  }
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_EQ(shown[0]["name"], schedule::name_of(ActionKind::forward));
+  EXPECT_EQ(shown[0]["args"], (nlohmann::json{{"chunk", 1}, {"micro_batch", 3}}));
+  EXPECT_EQ(shown[0]["ts"], 0);
+  EXPECT_EQ(shown[0]["dur"], 250'000);
+  EXPECT_EQ(shown[1]["name"], schedule::name_of(ActionKind::weight_grad));
+  EXPECT_EQ(shown[1]["ts"], 500'000);
+}
+
 TEST(Trace, SaysWhenItCannotBeWritten) {
   EXPECT_THROW(Trace(1).write("/nowhere/trace.json"), RunError);
 }

@@ -17,7 +17,7 @@ std::string text_of(const Schedule& schedule) {
   std::string text = schedule.shape.kind == Kind::zb_v ? "v\n" : "";
   for (const auto& actions : schedule.ranks) {
     for (const Action& action : actions) {
-      if (action.kind > ActionKind::weight_grad) continue;
+      if (!is_compute(action.kind)) continue;
       text += "FBIW"[static_cast<std::size_t>(action.kind)] + std::to_string(action.chunk) + "." +
               std::to_string(action.micro_batch) + " ";
     }

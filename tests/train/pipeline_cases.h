@@ -32,6 +32,7 @@ inline const std::vector<ParityCase> fast_pipeline_cases = {
     {"qwen3_5", "pp=2,tp=2,dp_replicate=2", 12, 1, DType::float64, {"pipeline.schedule=interleaved"}},
     {"tiny_5", "pp=2", 12, 3, DType::float64, {"pipeline.layers=[1, 4]"}},
     {"tied_5", "pp=2,dp_shard=2", 12, 1, DType::float64, {"pipeline.layers=cost", "pipeline.schedule=zb-v"}},
+    {"tiny_5", "pp=2,tp=2", 12, 3, DType::float64, {"pipeline.layers=cost", "pipeline.measure=true"}},
     {"tied", "pp=2", 12, 12, DType::float64, {"pipeline.schedule=1f1b"}},
     {"tiny", "pp=2,dp_shard=2", 12, 1, DType::bfloat16, {"pipeline.schedule=1f1b"}},
 };

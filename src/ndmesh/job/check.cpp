@@ -90,8 +90,18 @@ class Check {
     }
   }
 
+  void check_measure() {
+    if (job_.pipeline.measure && job_.pipeline.layers.policy != StageLayers::Policy::cost) {
+      problems_.add(fmt::format(
+          "pipeline.measure true with pipeline.layers {}: only stages by cost are measured; allowed: "
+          "pipeline.layers cost, or pipeline.measure false",
+          value_of("pipeline.layers")));
+    }
+  }
+
   void check_pipeline(const schedule::Shape& shape) {
     check_given_layers(shape);
+    check_measure();
     if (job_.pipeline.list && job_.mesh.pp > 1) {
       check_list(*job_.pipeline.list);
     } else {

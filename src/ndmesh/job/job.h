@@ -92,6 +92,7 @@ struct PipelineSection {
   std::shared_ptr<const schedule::Schedule> list;
   std::int64_t chunks = 0;  ///< model chunks of each pipeline rank; 0: the fewest that the schedule takes
   StageLayers layers;
+  bool measure = false;  ///< cost is what layers take where the run starts, not what they compute
 };
 enum class ContextKind { ring, allgather, alltoall, hierarchical };
 struct ContextSection {

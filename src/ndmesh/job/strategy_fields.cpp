@@ -166,6 +166,11 @@ std::vector<Field> axes() {
               "fewest that the schedule takes",
               at(&Job::pipeline, &PipelineSection::chunks)),
       stage_layers_field(),
+      boolean(
+          "pipeline.measure",
+          "The cost by which pipeline.layers cost cuts is measured before the run starts; the job that is "
+          "written has the stages",
+          at(&Job::pipeline, &PipelineSection::measure)),
       choice<ContextKind>("context.kind",
                           choices_of({ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
                                       ContextKind::hierarchical}),

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ndmesh/measure/step_clock.h"
+#include "ndmesh/base/clock.h"
 #include "ndmesh/schedule/simulate.h"
 
 namespace ndmesh::measure {
@@ -40,7 +40,7 @@ void PipelineClock::begin(std::int64_t chunks) {
 }
 
 void PipelineClock::add(const schedule::Action& action, double begin, double end) {
-  if (action.kind > ActionKind::weight_grad) {
+  if (!schedule::is_compute(action.kind)) {
     return;
   }
   const std::size_t kind = action.kind == ActionKind::forward       ? 0

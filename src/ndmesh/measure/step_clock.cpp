@@ -1,12 +1,8 @@
 #include "ndmesh/measure/step_clock.h"
 
-#include <chrono>
+#include "ndmesh/base/clock.h"
 
 namespace ndmesh::measure {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void StepClock::begin() {
   times_ = {};

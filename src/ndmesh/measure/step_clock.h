@@ -60,7 +60,4 @@ class StepClock {
   double bubble_in_part_ = 0;
 };
 
-/// Seconds on the steady clock.
-double now_seconds();
-
 }  // namespace ndmesh::measure

@@ -100,10 +100,6 @@ struct AttachOptions {
   std::uint64_t weights_turn = 0;
 };
 
-/// Backward from the end of a graph, `from` being the edge to what made its last tensor, which need not live any more.
-/// `gradient` goes as soon as it is used.
-void backward_from(const torch::autograd::Edge& from, at::Tensor gradient);
-
 /// AttachOptions::weights_turn of the operator that made `x`.
 std::uint64_t weights_turn_of(const at::Tensor& x);
 
@@ -114,5 +110,9 @@ std::uint64_t weights_turn_of(const at::Tensor& x);
 /// autograd nodes of operators.
 void attach(const std::string& name, const Tensors& inputs, Tensors& outputs, const Tensors& saved,
             Backward backward, AttachOptions options = {});
+
+/// Backward from the end of a graph, `from` being the edge to what made its last tensor, which need not live any more.
+/// `gradient` goes as soon as it is used.
+void backward_from(const torch::autograd::Edge& from, at::Tensor gradient);
 
 }  // namespace ndmesh::nn

@@ -37,24 +37,6 @@ layout::ModelPart part_of_stage(layout::ModelPart part, const std::vector<layout
   return part;
 }
 
-std::vector<Chunk> make_chunks(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
-                               const ModelLayout& layouts, comm::Communicator& communicator) {
-  const std::int64_t rank = communicator.rank();
-  const layout::ModelPart part =
-      layout::tensor_part(model, communicator.mesh(), rank, job.tensor.sequence_parallel);
-  const schedule::Shape shape = job::pipeline_shape(job);
-  const std::vector<layout::Range> stages = plan::stage_cut(job, model);
-  std::vector<Chunk> chunks;
-  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    const std::int64_t stage = shape.stage_of(communicator.mesh().coordinate(rank, Axis::pp), chunk);
-    auto decoder = std::make_shared<nn::Decoder>(model, part_of_stage(part, stages, stage), dtype);
-    freeze(*decoder, job.train.frozen);
-    auto layout = lay_out(*decoder, job, layouts, communicator);
-    chunks.push_back({std::move(decoder), std::move(layout)});
-  }
-  return chunks;
-}
-
 struct Named {
   const std::string& name;
   bool operator()(const OwnedParameter& parameter) const { return parameter.name == name; }
@@ -67,21 +49,44 @@ at::ScalarType dtype_of_values(bool trained, at::ScalarType compute) {
 
 }  // namespace
 
-ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
-                             comm::Communicator& communicator)
-    : ParallelModel(model, job, dtype,
-                    model_layout(model, communicator.mesh(),
-                                 {.stages = plan::stage_cut(job, model),
-                                  .sequence_parallel = job.tensor.sequence_parallel}),
-                    communicator) {}
+ParallelModel::Cut ParallelModel::cut_of(const model::ModelSpec& model, const job::Job& job,
+                                         const mesh::Mesh& mesh) {
+  Cut cut;
+  cut.stages = plan::stage_cut(job, model);
+  cut.layouts =
+      model_layout(model, mesh, {.stages = cut.stages, .sequence_parallel = job.tensor.sequence_parallel});
+  return cut;
+}
+
+std::vector<Chunk> ParallelModel::make_chunks(const model::ModelSpec& model, const job::Job& job,
+                                              at::ScalarType dtype, const Cut& cut,
+                                              comm::Communicator& communicator) {
+  const std::int64_t rank = communicator.rank();
+  const layout::ModelPart part =
+      layout::tensor_part(model, communicator.mesh(), rank, job.tensor.sequence_parallel);
+  const schedule::Shape shape = job::pipeline_shape(job);
+  std::vector<Chunk> chunks;
+  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const std::int64_t stage = shape.stage_of(communicator.mesh().coordinate(rank, Axis::pp), chunk);
+    auto decoder = std::make_shared<nn::Decoder>(model, part_of_stage(part, cut.stages, stage), dtype);
+    freeze(*decoder, job.train.frozen);
+    auto layout = lay_out(*decoder, job, cut.layouts, communicator);
+    chunks.push_back({std::move(decoder), std::move(layout)});
+  }
+  return chunks;
+}
 
 ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
-                             const ModelLayout& layouts, comm::Communicator& communicator)
+                             comm::Communicator& communicator)
+    : ParallelModel(model, job, dtype, cut_of(model, job, communicator.mesh()), communicator) {}
+
+ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
+                             const Cut& cut, comm::Communicator& communicator)
     : job_(job),
       shape_(job::pipeline_shape(job)),
       stays_gathered_(job.shard.zero == 3 && !job.shard.reshard),
       stages_(ranks_of_pipeline(communicator)),
-      pipeline_(make_chunks(model, job, dtype, layouts, communicator), stages_) {
+      pipeline_(make_chunks(model, job, dtype, cut, communicator), stages_) {
   for (const model::ParameterSpec& spec : model.parameters()) {
     const std::string& name = spec.name;
     const bool trained = !job::is_frozen(job.train.frozen, name);
@@ -89,12 +94,12 @@ ParallelModel::ParallelModel(const model::ModelSpec& model, const job::Job& job,
     if (trained) {
       trained_names_.push_back(name);
     }
-    places_[name] = {spec.shape, dtype_of_values(trained, dtype), layouts.at(name).first_stage};
+    places_[name] = {spec.shape, dtype_of_values(trained, dtype), cut.layouts.at(name).first_stage};
   }
   for (std::size_t chunk = 0; chunk < chunks().size(); ++chunk) {
     take_over(static_cast<std::int64_t>(chunk));
   }
-  partial_gradients_ = PartialGradients(layouts, shape_, trainables_, communicator);
+  partial_gradients_ = PartialGradients(cut.layouts, shape_, trainables_, communicator);
 }
 
 /// What this rank owns of a chunk.

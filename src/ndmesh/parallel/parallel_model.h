@@ -50,8 +50,17 @@ class ParallelModel {
   at::Tensor gather_gradient(const std::string& name);
 
  private:
-  ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype,
-                const ModelLayout& layouts, comm::Communicator& communicator);
+  /// How the job cuts the model.
+  struct Cut {
+    std::vector<layout::Range> stages;
+    ModelLayout layouts;
+  };
+  static Cut cut_of(const model::ModelSpec& model, const job::Job& job, const mesh::Mesh& mesh);
+  static std::vector<Chunk> make_chunks(const model::ModelSpec& model, const job::Job& job,
+                                        at::ScalarType dtype, const Cut& cut,
+                                        comm::Communicator& communicator);
+  ParallelModel(const model::ModelSpec& model, const job::Job& job, at::ScalarType dtype, const Cut& cut,
+                comm::Communicator& communicator);
 
   /// Where a parameter of the model is.
   struct Place {

@@ -7,9 +7,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 
+#include "ndmesh/base/clock.h"
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/withheld_gradients.h"
@@ -32,12 +32,8 @@ struct Pass {
   nn::WithheldGradients withheld;  ///< between input_grad and weight_grad
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 bool is_compute(const Action& action) {
-  return action.kind <= ActionKind::weight_grad;
+  return schedule::is_compute(action.kind);
 }
 
 bool ends_backward(ActionKind kind) {
@@ -63,10 +59,10 @@ class Run {
     for (const Action& action : actions_) {
       free_what_was_sent();
       wait_for_message(action);
-      const double begin = now();
+      const double begin = now_seconds();
       perform(action);
       if (observer_ && at::GradMode::is_enabled()) {
-        observer_(action, begin, now());
+        observer_(action, begin, now_seconds());
       }
     }
     for (comm::Work& sent : sent_) {

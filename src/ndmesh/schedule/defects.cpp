@@ -113,8 +113,7 @@ class RankCheck {
     for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
       check_apart(chunk, ActionKind::unshard, /*before=*/true, reads_parameters);
       check_apart(chunk, ActionKind::reshard, /*before=*/false, reads_parameters);
-      check_apart(chunk, ActionKind::reduce, /*before=*/false,
-                  [](ActionKind kind) { return kind <= ActionKind::weight_grad; });
+      check_apart(chunk, ActionKind::reduce, /*before=*/false, is_compute);
     }
   }
 

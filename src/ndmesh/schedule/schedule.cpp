@@ -54,9 +54,7 @@ void add_gathers(Actions& actions, std::int32_t chunk) {
 
 /// Chunks in the order in which their backwards end.
 std::vector<std::int32_t> chunks_by_end(Actions& actions, std::int64_t count) {
-  const auto end = [&](std::int32_t chunk) {
-    return behind_last(actions, chunk, [](ActionKind kind) { return kind <= ActionKind::weight_grad; });
-  };
+  const auto end = [&](std::int32_t chunk) { return behind_last(actions, chunk, is_compute); };
   std::vector<std::int32_t> chunks(static_cast<std::size_t>(count));
   std::iota(chunks.begin(), chunks.end(), 0);
   std::sort(chunks.begin(), chunks.end(), [&](auto a, auto b) { return end(a) < end(b); });

@@ -38,6 +38,10 @@ enum class ActionKind : std::uint8_t {
   optimizer,  ///< once, last
 };
 std::string_view name_of(ActionKind kind);
+/// forward, backward, input_grad, weight_grad.
+constexpr bool is_compute(ActionKind kind) {
+  return kind <= ActionKind::weight_grad;
+}
 
 struct Action {
   ActionKind kind = ActionKind::forward;

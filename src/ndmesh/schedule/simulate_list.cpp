@@ -48,7 +48,7 @@ class ListRun {
   /// False when what the action needs has not ended yet. Messages cost their receiver nothing.
   bool perform(std::size_t rank) {
     const Action& action = schedule_.ranks[rank][next_[rank]];
-    if (action.kind > ActionKind::weight_grad) return true;
+    if (!is_compute(action.kind)) return true;
     const auto here = static_cast<std::int64_t>(rank);
     const std::int64_t stage = shape_.stage_of(here, action.chunk);
     double start = free_[rank];

@@ -66,6 +66,17 @@ void gather_problems(Problems& problems, const Action& action) {
   }
 }
 
+/// Stages of the layers' measured seconds, in the place of the wish for them: whoever reads the job sees what runs.
+void measure_stages(job::Job& job, Inputs& inputs) {
+  if (!job.pipeline.measure || job.mesh.pp == 1) {
+    return;
+  }
+  inputs.measured = measure_layers(job, inputs.model);
+  job.pipeline.layers = {job::StageLayers::Policy::given,
+                         inputs.measured->cut(job::pipeline_shape(job).stages())};
+  job.pipeline.measure = false;
+}
+
 }  // namespace
 
 Inputs open_inputs(job::Job job) {
@@ -92,6 +103,7 @@ Inputs open_inputs(job::Job job) {
     });
   }
   problems.raise();
+  measure_stages(job, inputs);
   inputs.job = std::move(job);
   return inputs;
 }

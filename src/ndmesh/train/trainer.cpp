@@ -39,12 +39,9 @@ Trainer::Trainer(const Inputs& inputs, comm::Communicator& communicator, Gradien
   // Before the first tensor: a thread's first use of libtorch takes the process's number of threads, which other ranks
   // change here for a moment, and writes it back.
   set_thread_count(static_cast<int>(job::threads_per_rank(inputs.job)));
-  trace(nullptr);
   model_ = std::make_unique<parallel::ParallelModel>(inputs.model, inputs.job, scalar_type(inputs.job.dtype),
                                                      communicator);
-  model_->observe([this](const schedule::Action& action, double begin, double end) {
-    pipeline_clock_.add(action, begin, end);
-  });
+  trace(nullptr);
   if (inputs.weights != nullptr) {
     fill_from(*inputs.weights, model_->parameters(), communicator_.rank());
   } else {
@@ -64,6 +61,12 @@ void Trainer::trace(measure::RankTrace* trace) {
     clock_.add(record);
     if (trace != nullptr) {
       trace->add(record);
+    }
+  });
+  model_->observe([this, trace](const schedule::Action& action, double begin, double end) {
+    pipeline_clock_.add(action, begin, end);
+    if (trace != nullptr) {
+      trace->add(action, begin, end);
     }
   });
   clock_.observe(trace == nullptr

@@ -5,6 +5,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -85,6 +86,17 @@ std::string introduction(const train::Inputs& inputs, const MemoryBytes& predict
       job.batch.seq_len, job::accumulation(job), binary_bytes(predicted.total()));
 }
 
+/// What pipeline.measure saw, and what came of it.
+std::string measured_stages(const train::LayerSeconds& seconds, const job::Job& job) {
+  constexpr double ms = 1e3;
+  const auto [least, most] = std::minmax_element(seconds.layers.begin(), seconds.layers.end());
+  return fmt::format(
+      "measured for a micro-batch: layers {:.1f} to {:.1f} ms, embedding {:.1f} ms, head {:.1f} ms; "
+      "pipeline.layers: [{}]",
+      ms * *least, ms * *most, ms * seconds.embedding, ms * seconds.head,
+      fmt::join(job.pipeline.layers.layers, ", "));
+}
+
 nlohmann::json summary_json(const train::RunSummary& summary, const fs::path& folder) {
   return {{"folder", folder.string()},
           {"steps", summary.steps},
@@ -110,6 +122,9 @@ int run(const Options& options) {
   }
   const fs::path folder = run_folder(options, inputs.job);
   prepare(folder, options.overwrite);
+  if (inputs.measured) {
+    log_info(measured_stages(*inputs.measured, inputs.job));
+  }
   log_info(introduction(inputs, plan::worst(plan::predict_memory(inputs.job, inputs.model)).bytes));
 
   std::signal(SIGINT, ask_to_stop);
