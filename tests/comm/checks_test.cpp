@@ -88,6 +88,22 @@ TEST(CallCheck, AllToAllHasOneTensorForEachRank) {
       AllOf(HasSubstr("there are 1 outputs; the group has 2 ranks"), HasSubstr("there are 3 inputs")));
 }
 
+TEST(CallCheck, AllToAllWritesNoInput) {
+  const at::Tensor both = at::ones({4});
+  EXPECT_THAT(
+      refusal([&](Group& g) {
+        g.all_to_all({both.narrow(0, 0, 2), at::ones({2})}, {at::ones({2}), both.narrow(0, 1, 2)}, "");
+      }),
+      HasSubstr("outputs[0] and inputs[1] share memory; give outputs of their own"));
+  run(2, [](Communicator& c) {  // beside one another in one tensor they do not touch
+    const at::Tensor one = at::full({4}, static_cast<double>(c.rank()));
+    c.everyone().all_to_all({one.narrow(0, 0, 1), one.narrow(0, 1, 1)},
+                            {one.narrow(0, 2, 1), one.narrow(0, 3, 1)}, "halves");
+    EXPECT_EQ(one[0].item<double>(), 0);
+    EXPECT_EQ(one[1].item<double>(), 1);
+  });
+}
+
 TEST(CallCheck, PeersAreMembers) {
   EXPECT_THAT(refusal([](Group& g) { g.send(at::ones({2}), -1, ""); }),
               HasSubstr("the destination is member -1"));

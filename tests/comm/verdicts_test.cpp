@@ -63,7 +63,7 @@ TEST(Verdict, MismatchOfAnyPartOfTheContract) {
       {"barrier", [&](Group& g, bool odd) { odd ? g.barrier("") : g.all_reduce({f}, Reduction::sum, ""); }},
       {"pair",
        [&](Group& g, bool odd) {
-         g.all_to_all({f, f}, odd ? Tensors{f, f} : Tensors{f, rows}, "");
+         g.all_to_all({f.clone(), f.clone()}, odd ? Tensors{f, f} : Tensors{f, rows}, "");
        }},
   };
   for (const auto& [name, body] : cases) {

@@ -23,6 +23,13 @@ std::string shape_of(at::IntArrayRef sizes) {
   return "[" + text + "]";
 }
 
+/// Of dense tensors.
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  const auto begin = [](const at::Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
+  return a.nbytes() > 0 && b.nbytes() > 0 && begin(a) < begin(b) + b.nbytes() &&
+         begin(b) < begin(a) + a.nbytes();
+}
+
 /// Gathers what is wrong with one call.
 class CallCheck {
  public:
@@ -60,7 +67,8 @@ class CallCheck {
         return check_parts(call_.outputs, "outputs", call_.inputs, "inputs");
       case Op::all_to_all:
         check_one_each(call_.outputs, "outputs");
-        return check_one_each(call_.inputs, "inputs");
+        check_one_each(call_.inputs, "inputs");
+        return check_apart();
       case Op::broadcast:
         return check_peer("root");
       case Op::send:
@@ -128,6 +136,18 @@ class CallCheck {
       problems_.add(
           fmt::format("there are {} {}; the group has {} ranks, and each needs one (it may be empty)",
                       tensors.size(), which, size_));
+    }
+  }
+
+  /// Peers read inputs while outputs are written.
+  void check_apart() {
+    for (std::size_t o = 0; o < call_.outputs.size(); ++o) {
+      for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
+        if (share_memory(call_.outputs[o], call_.inputs[i])) {
+          problems_.add(
+              fmt::format("outputs[{}] and inputs[{}] share memory; give outputs of their own", o, i));
+        }
+      }
     }
   }
 

@@ -66,7 +66,7 @@ class Group {
   /// the rows that layout::split gives. An output may be of another floating dtype: elements are rounded
   /// once.
   Work start_all_gather(Tensors outputs, Tensors inputs, std::string label);
-  /// inputs[r] goes to rank r; outputs[r] comes from rank r. Sizes may be uneven, but both sides must agree.
+  /// inputs[r] goes to rank r; outputs[r], no memory of an input, comes from rank r. Sizes may differ; both sides agree.
   Work start_all_to_all(Tensors outputs, Tensors inputs, std::string label);
   Work start_broadcast(Tensors tensors, int root, std::string label);
   /// Point to point; messages between two ranks arrive in order. Not ordered against collectives.
