@@ -108,6 +108,23 @@ TEST(Check, GivenStagesHoldEveryLayerOnce) {
   EXPECT_THROW(with("balanced"), RequestError);
 }
 
+TEST(Check, WhatIsWorthASentence) {
+  const auto with = [](const std::vector<std::string>& overrides) {
+    const Job job = parse("model: {preset: llama-1m}\ndata: {files: [a.txt]}\n", overrides);
+    const model::ModelSpec model = model_of(job);
+    check_trainable(job, model);
+    return notes_of(job, model);
+  };
+  EXPECT_TRUE(with({}).empty());
+  EXPECT_TRUE(with({"mesh.pp_size=5", "batch.global=32", "batch.micro=1"}).empty());  // 4 / 36 of a step
+  EXPECT_THAT(
+      with({"mesh.pp_size=5", "batch.global=2", "batch.micro=1"}),  // (p - 1) / (m + p - 1)
+      ElementsAre(HasSubstr("mesh.pp_size 5 with 2 micro-batches: the pipeline waits for 66.7 % of a step")));
+  EXPECT_THAT(with({"mesh.pp_size=2", "batch.global=32", "batch.micro=1"}),
+              ElementsAre(HasSubstr("5 layers")));
+  EXPECT_TRUE(with({"mesh.pp_size=2", "batch.global=32", "batch.micro=1", "pipeline.layers=cost"}).empty());
+}
+
 TEST(Check, OnlyStagesByCostAreMeasured) {
   const auto with = [](const std::string& layers) {
     return refusals(parse("model: {preset: llama-1m}\ndata: {files: [a.txt]}\nmesh: {pp_size: 2}\n",

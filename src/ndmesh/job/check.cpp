@@ -12,11 +12,28 @@
 #include "ndmesh/job/job.h"
 #include "ndmesh/mesh/rules.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/schedule/simulate.h"
 
 namespace ndmesh::job {
 namespace {
 
 constexpr std::int64_t most_ranks = 256;  // threads of one process
+
+mesh::RuleInput rule_input_of(const Job& job, const model::ModelSpec& model) {
+  mesh::RuleInput input = mesh::rule_input(model, job.mesh);
+  input.global_batch = job.batch.global;
+  input.micro_batch = job.batch.micro;
+  input.seq_len = job.batch.seq_len;
+  input.zero = job.shard.zero;
+  input.context =
+      job.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
+  input.interleaving = schedule::Interleaving::flexible;
+  const schedule::Kind kind = job.pipeline.schedule;
+  if (kind == schedule::Kind::interleaved && job.mesh.pp > 1 && !job.pipeline.list) {
+    input.chunks = std::max(job.pipeline.chunks, schedule::least_chunks(kind));
+  }
+  return input;
+}
 
 class Check {
  public:
@@ -37,19 +54,7 @@ class Check {
 
  private:
   void check_rules() {
-    mesh::RuleInput input = mesh::rule_input(model_, job_.mesh);
-    input.global_batch = job_.batch.global;
-    input.micro_batch = job_.batch.micro;
-    input.seq_len = job_.batch.seq_len;
-    input.zero = job_.shard.zero;
-    input.context =
-        job_.context.kind == ContextKind::alltoall ? mesh::ContextSplit::heads : mesh::ContextSplit::sequence;
-    input.interleaving = schedule::Interleaving::flexible;
-    const schedule::Kind kind = job_.pipeline.schedule;
-    if (kind == schedule::Kind::interleaved && job_.mesh.pp > 1 && !job_.pipeline.list) {
-      input.chunks = std::max(job_.pipeline.chunks, schedule::least_chunks(kind));
-    }
-    const std::vector<std::string> broken = mesh::broken_rules(input);
+    const std::vector<std::string> broken = mesh::broken_rules(rule_input_of(job_, model_));
     problems_.add_all(broken);
     if (broken.empty()) {  // micro-batches are a whole number
       check_pipeline(pipeline_shape(job_));
@@ -268,6 +273,29 @@ std::vector<std::string> keys_of_planning(const Job& job) {
     }
   }
   return sentences;
+}
+
+std::vector<std::string> notes_of(const Job& job, const model::ModelSpec& model) {
+  constexpr double large_bubble = 0.15;
+  mesh::RuleInput input = rule_input_of(job, model);
+  input.global_batch = 0;  // its wait is that of one kind of schedule; any kind follows
+  if (job.pipeline.layers.policy != StageLayers::Policy::even) {
+    input.layers = 0;
+  }
+  std::vector<std::string> notes = mesh::rule_notes(input);
+  const schedule::Shape shape = pipeline_shape(job);
+  if (shape.ranks > 1) {
+    const std::vector<schedule::StageSeconds> equal(static_cast<std::size_t>(shape.stages()), {1, 1, 1, 0});
+    const double bubble = schedule::simulate_list(pipeline_schedule(job, shape), equal).bubble();
+    if (bubble >= large_bubble) {
+      notes.push_back(
+          fmt::format("mesh.pp_size {} with {} micro-batches: the pipeline waits for {:.1f} % of a step; "
+                      "more of them (a larger "
+                      "batch.global, a smaller batch.micro) wait less",
+                      shape.ranks, shape.micro_batches, 100 * bubble));
+    }
+  }
+  return notes;
 }
 
 void check_trainable(const Job& job, const model::ModelSpec& model) {

@@ -219,6 +219,10 @@ void check_trainable(const Job& job, const model::ModelSpec& model);
 /// One sentence for each given key that only the planner reads, for commands that run.
 std::vector<std::string> keys_of_planning(const Job& job);
 
+/// What is allowed and worth a sentence before a run: padding, KV heads that ranks share, uneven stages, and a pipeline
+/// that waits for 15 % of a step or more even if all stages take the same time. The job has passed check_trainable.
+std::vector<std::string> notes_of(const Job& job, const model::ModelSpec& model);
+
 /// Intra-op threads of each rank: run.threads, or the cores shared out.
 std::int64_t threads_per_rank(const Job& job);
 

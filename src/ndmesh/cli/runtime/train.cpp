@@ -122,6 +122,9 @@ int run(const Options& options) {
   }
   const fs::path folder = run_folder(options, inputs.job);
   prepare(folder, options.overwrite);
+  for (const std::string& note : job::notes_of(inputs.job, inputs.model)) {
+    log_info("note: " + note);
+  }
   if (inputs.measured) {
     log_info(measured_stages(*inputs.measured, inputs.job));
   }
