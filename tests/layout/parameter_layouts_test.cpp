@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/tiny.h"
 #include "ndmesh/base/error.h"
 #include "ndmesh/layout/layout.h"
 
@@ -12,23 +13,8 @@ using mesh::Axis;
 using mesh::AxisSet;
 using mesh::Mesh;
 using mesh::MeshSizes;
+using test::tiny;
 using testing::ElementsAre;
-
-/// A small model with awkward sizes: 180240 parameters, 167904 when tied.
-model::ModelSpec tiny(bool tied = false) {
-  model::ModelSpec spec;
-  spec.family = "llama";
-  spec.vocab = 257;
-  spec.hidden = 48;
-  spec.layers = 5;
-  spec.heads = 6;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
-  spec.ffn = 130;
-  spec.max_positions = 512;
-  spec.tied = tied;
-  return spec;
-}
 
 model::ModelSpec llama(std::int64_t hidden, std::int64_t layers, std::int64_t heads, std::int64_t head_dim,
                        std::int64_t ffn, bool tied) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <numbers>
 
+#include "model/tiny.h"
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
 #include "ndmesh/model/family.h"
@@ -16,22 +17,6 @@ namespace ndmesh::nn {
 namespace {
 
 using namespace test;
-
-/// 5 layers, 6 heads over 2, a head size that is not hidden / heads.
-model::ModelSpec tiny() {
-  model::ModelSpec spec;
-  spec.family = "llama";
-  spec.vocab = 257;
-  spec.hidden = 48;
-  spec.layers = 5;
-  spec.heads = 6;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
-  spec.ffn = 130;
-  spec.max_positions = 512;
-  spec.norm_eps = 1e-5;
-  return spec;
-}
 
 /// A decoder with memory and random values.
 std::shared_ptr<Decoder> ready(const model::ModelSpec& spec, at::ScalarType dtype = at::kDouble) {
