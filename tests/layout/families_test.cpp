@@ -57,6 +57,29 @@ TEST(FamilyLayouts, PartsSumToTheModel) {
   }
 }
 
+// Norms over all heads go with their heads, shared ones too: 6 query heads over 2.
+TEST(FamilyLayouts, NormsOverAllHeadsGoWithTheirHeads) {
+  const ModelSpec spec = small("olmo2");
+  ASSERT_TRUE(spec.qk_norm_whole);
+  for (const std::int64_t tp : {2, 6}) {
+    const auto layouts = parameter_layouts(spec, Mesh(MeshSizes{.tp = tp}));
+    const auto find = [&](const std::string& name) {
+      const std::string full = "model.layers.0.self_attn." + name;
+      return *std::find_if(layouts.begin(), layouts.end(),
+                           [&](const auto& l) { return l.spec.name == full; });
+    };
+    for (const char* of : {"q", "k"}) {
+      const ParameterLayout norm = find(of + std::string("_norm.weight"));
+      const ParameterLayout rows = find(of + std::string("_proj.weight"));
+      for (std::int64_t rank = 0; rank < tp; ++rank) {
+        EXPECT_EQ(norm.tensor.boxes(rank).front().front(), rows.tensor.boxes(rank).front().front()) << rank;
+      }
+      EXPECT_EQ(norm.gradient_reduction_axes, rows.gradient_reduction_axes);
+      EXPECT_EQ(norm.norm_axes, rows.norm_axes);
+    }
+  }
+}
+
 // The counted part against the layout of single ranks, where both exist.
 TEST(FamilyLayouts, FullestPartIsTheLargestOfAnyRank) {
   for (const std::string& family : model::supported_families()) {

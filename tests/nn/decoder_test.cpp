@@ -17,6 +17,7 @@ namespace ndmesh::nn {
 namespace {
 
 using namespace test;
+using ndmesh::test::tiny;
 
 /// A decoder with memory and random values.
 std::shared_ptr<Decoder> ready(const model::ModelSpec& spec, at::ScalarType dtype = at::kDouble) {

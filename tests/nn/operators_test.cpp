@@ -63,6 +63,49 @@ TEST_P(Operators, RmsNorm) {
   }
 }
 
+/// Two parts of a norm give what the whole gives; what the other part would say is known from the whole.
+TEST(NormOfAPart, IsThePartOfTheWhole) {
+  constexpr double eps = 1e-5;
+  const at::Tensor whole = random({3, 5, 24});
+  const at::Tensor weight = random({24}, at::kDouble, 2);
+  const at::Tensor dy = random({3, 5, 24}, at::kDouble, 3);
+  const at::Tensor x = leaf(whole), w = leaf(weight);
+  const at::Tensor expected = plain_norm(x, w, eps);
+  expected.backward(dy);
+  const at::Tensor squares = whole.square().mean(-1, true);
+  const at::Tensor along = (dy * weight * whole * (squares + eps).rsqrt()).mean(-1, true);
+  for (const std::int64_t first : {0, 12}) {
+    const auto part = [&](const at::Tensor& t) { return t.narrow(-1, first, 12).contiguous(); };
+    int calls = 0;
+    Port mean;
+    mean.attach([&](const at::Tensor&) { return ++calls == 1 ? squares : along; });
+    const at::Tensor px = leaf(part(whole)), pw = leaf(part(weight));
+    const at::Tensor y = norm_of_part(px, {pw, {}, eps, NormKind::rms}, mean);
+    y.backward(part(dy));
+    EXPECT_EQ(calls, 2);
+    EXPECT_LT(distance(y.detach(), part(expected.detach())), 1e-14);
+    EXPECT_LT(distance(px.grad(), part(x.grad())), 1e-13);
+    EXPECT_LT(distance(pw.grad(), part(w.grad())), 1e-13);
+  }
+}
+
+TEST(NormOfAPart, TellsItsOwnMeans) {
+  const at::Tensor x = leaf(random({4, 6}));
+  Tensors told;
+  Port mean;
+  mean.attach([&](const at::Tensor& own) {
+    told.push_back(own.clone());
+    return own;
+  });
+  const at::Tensor weight = random({6}, at::kDouble, 2);
+  const at::Tensor y = norm_of_part(x, {weight, {}, 0.1, NormKind::unit_offset_rms}, mean);
+  y.sum().backward();
+  const at::Tensor squares = x.detach().square().mean(-1, true);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_LT(distance(told[0], squares), 1e-15);
+  EXPECT_LT(distance(told[1], ((1 + weight) * x.detach() * (squares + 0.1).rsqrt()).mean(-1, true)), 1e-14);
+}
+
 TEST_P(Operators, AddRmsNorm) {
   const Operator op = [](const Tensors& t) {
     const auto [sum, normed] = add_rms_norm(t[0], t[1], t[2], 1e-5);

@@ -27,6 +27,14 @@ inline const std::vector<ParityCase> tensor_cases = {
     {"gpt2", "tp=2,dp_shard=2", 4, 2, DType::float64, {"tensor.sequence_parallel=false"}},
     {"phi3", "tp=6,dp_shard=2", 4, 2, DType::float64, {"batch.seq_len=18"}},
     {"gemma2", "tp=2", 4, 2},
+    {"olmo2", "tp=2,dp_shard=2", 4, 1, DType::float64, {"recompute.policy=selective"}},
+    {"olmo2", "tp=6", 4, 2, DType::float64, {"batch.seq_len=18"}},
+    {"olmo2",
+     "tp=2,pp=3",
+     4,
+     1,
+     DType::float64,
+     {"pipeline.schedule=zb-h1", "tensor.sequence_parallel=false"}},
     {"gemma3_text", "tp=2", 4, 2, DType::float64, {"recompute.policy=selective"}},
     {"granite", "tp=2,dp_shard=2", 4, 1, DType::float64, {"recompute.policy=full"}},
     {"tiny", "tp=2,dp_shard=2,dp_replicate=2", 4, 1, DType::float64, {"shard.zero=1"}},
@@ -41,7 +49,7 @@ inline const std::vector<ParityCase> tensor_cases = {
 inline std::vector<ParityCase> tensor_grid() {
   std::vector<ParityCase> cases;
   for (const char* variant :
-       {"tiny", "tied", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt2", "phi3", "granite"}) {
+       {"tiny", "tied", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt2", "phi3", "granite", "olmo2"}) {
     for (const char* sequence : {"tensor.sequence_parallel=true", "tensor.sequence_parallel=false"}) {
       for (const char* mesh : {"tp=2", "tp=6", "tp=2,dp_shard=2", "tp=2,dp_shard=3", "tp=2,dp_replicate=2",
                                "tp=2,dp_shard=2,dp_replicate=2"}) {

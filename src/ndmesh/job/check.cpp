@@ -137,12 +137,6 @@ class Check {
     if (job_.mesh.tp == 1) {
       return;
     }
-    if (model_.qk_norm && model_.qk_norm_whole) {
-      problems_.add(fmt::format(
-          "mesh.tp_size is {}: norms over all heads of queries and keys (model_type {}) are not built for "
-          "heads that are spread over ranks; allowed: 1",
-          job_.mesh.tp, model_.family));
-    }
     if (job_.optimizer.name == OptimizerName::muon) {
       problems_.add(fmt::format(
           "optimizer.name muon with mesh.tp_size {}: its products of whole matrices are not built for "

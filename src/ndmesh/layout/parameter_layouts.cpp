@@ -58,8 +58,10 @@ Placement model_placement(const ParameterSpec& parameter, const ModelSpec& spec,
     case Role::down:
     case Role::expert_down:
       return parameter.bias ? Placement::replicate(axes) : Placement::shard(axes, parameter.in_dim());
+    case Role::head_norm:  // of all heads together: with its heads
+      return spec.qk_norm_whole ? Placement::shared(axes, 0, parameter.shape[0] / spec.head_dim)
+                                : Placement::replicate(axes);
     case Role::norm:
-    case Role::head_norm:
     case Role::positions:
     case Role::latent_down:
     case Role::router:

@@ -41,6 +41,8 @@ struct Linear : torch::nn::Module {
 struct Norm : torch::nn::Module {
   Norm(const model::ModelSpec& spec, std::int64_t size, at::ScalarType dtype);
   at::Tensor forward(const at::Tensor& x) const;
+  /// Where x is one of several equal parts: norm_of_part.
+  at::Tensor forward(const at::Tensor& x, const Port& mean) const;
   NormParameters all;
 };
 
@@ -68,8 +70,9 @@ struct Attention : torch::nn::Module, Unit {
   /// Undefined tables turn nothing (learned positions).
   at::Tensor forward(const at::Tensor& x_BSH, const RotaryTable::Tables& rope, KvCache* cache,
                      std::int64_t layer);
-  Port column_in;                                  ///< what q, k and v read
-  Port row_out;                                    ///< the product of o_proj, without its bias
+  Port column_in;   ///< what q, k and v read
+  Port row_out;     ///< the product of o_proj, without its bias
+  Port heads_mean;  ///< numbers whose mean is over all heads (norms over all heads)
   std::shared_ptr<Linear> q_proj, k_proj, v_proj;  ///< null when fused
   std::shared_ptr<Linear> qkv_proj;                ///< null unless fused
   std::shared_ptr<Linear> o_proj;

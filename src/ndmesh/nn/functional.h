@@ -11,6 +11,7 @@
 
 #include "ndmesh/model/model_spec.h"
 #include "ndmesh/nn/attention_options.h"
+#include "ndmesh/nn/ports.h"
 
 /// The operators of the decoder: differentiable, on any device, float64, float32 or bfloat16. On the CPU
 /// norms, rotary embedding, gated activations, cross-entropy and the embedding gradient run own fused loops
@@ -46,6 +47,10 @@ struct NormParameters {
 
 /// The norm over the last dim, statistics in float32 or wider. Saves x and one number a row, LayerNorm two.
 at::Tensor norm(const at::Tensor& x, const NormParameters& parameters);
+
+/// RMSNorm of a last dim of which several ranks have equal parts, x being this one's. `mean` makes of a number for each row,
+/// [..., 1], its mean over those ranks; it is called once in forward and once in backward. Saves what norm does.
+at::Tensor norm_of_part(const at::Tensor& x, const NormParameters& parameters, const Port& mean);
 
 /// x + y and its norm, in one pass: (sum, norm(sum)).
 std::pair<at::Tensor, at::Tensor> add_norm(const at::Tensor& x, const at::Tensor& y,

@@ -73,6 +73,10 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return norm(x, all);
 }
 
+at::Tensor Norm::forward(const at::Tensor& x, const Port& mean) const {
+  return mean.attached() ? norm_of_part(x, all, mean) : forward(x);
+}
+
 Embedding::Embedding(const Rows& rows, std::int64_t hidden, at::ScalarType dtype)
     : first_(rows.first), of_(rows.of > 0 ? rows.of : rows.count) {
   weight = register_parameter("weight", unmaterialised({rows.count, hidden}, dtype));
@@ -120,7 +124,7 @@ at::Tensor Attention::normed_heads(const std::shared_ptr<Norm>& norm, const at::
   if (!norm) {
     return heads(flat);
   }
-  return norms_whole_ ? heads(norm->forward(flat)) : norm->forward(heads(flat));
+  return norms_whole_ ? heads(norm->forward(flat, heads_mean)) : norm->forward(heads(flat));
 }
 
 Attention::Heads Attention::project(const at::Tensor& x_BSH) const {

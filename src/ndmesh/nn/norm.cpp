@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/autograd.h"
 #include "ndmesh/nn/functional.h"
 #include "ndmesh/nn/kernels.h"
@@ -61,6 +62,45 @@ at::Tensor norm(const at::Tensor& x, const NormParameters& parameters) {
          {.again = [eps = parameters.eps, kind](const Tensors& saved) -> Tensors {
            return {normed_again(saved, eps, kind)};
          }});
+  return out[0];
+}
+
+at::Tensor norm_of_part(const at::Tensor& x, const NormParameters& parameters, const Port& mean) {
+  check(x, parameters);
+  TORCH_CHECK(parameters.kind != NormKind::layer, "norm_of_part: LayerNorm is not built");
+  const at::ScalarType wide = wide_dtype(x.scalar_type());
+  const double offset = weight_offset(parameters.kind);
+  const Again normed = [wide, offset](const Tensors& saved) -> Tensors {
+    const at::Tensor x_hat = saved[0].to(wide) * saved[2];
+    return {(x_hat * (saved[1].to(wide) + offset)).to(saved[0].scalar_type())};
+  };
+  Tensors kept = {x, parameters.weight, {}};  // the third: 1 / the root of the mean square
+  Tensors out;
+  {
+    const WithoutAutograd plain;
+    kept[2] = (mean(x.to(wide).square().mean(-1, true)) + parameters.eps).rsqrt();
+    out = normed(kept);
+  }
+  attach("norm of a part", {x, parameters.weight}, out, kept,
+         [wide, offset, mean](const Tensors& saved, const Tensors& grads, const Needs& needs) -> Tensors {
+           if (!grads[0].defined()) {
+             return Tensors(2);
+           }
+           const at::Tensor x_hat = saved[0].to(wide) * saved[2];
+           const at::Tensor dnormed = grads[0].to(wide);
+           const at::Tensor direct = dnormed * (saved[1].to(wide) + offset);
+           const at::Tensor along = mean((direct * x_hat).mean(-1, true));  // all ranks or none: needs or not
+           Tensors result(2);
+           if (needs(0)) {
+             result[0] = (saved[2] * (direct - x_hat * along)).to(saved[0].scalar_type());
+           }
+           if (needs(1)) {
+             const MemoryScope scope(MemoryCategory::buffers);
+             result[1] = (dnormed * x_hat).flatten(0, -2).sum(0).to(saved[1].scalar_type());
+           }
+           return result;
+         },
+         {.again = normed});
   return out[0];
 }
 

@@ -121,6 +121,14 @@ nn::Port::Action behind_products(comm::Group& group, Step forward, Step backward
   };
 }
 
+/// In place: a number a token, made for this.
+nn::Port::Action mean_action(comm::Group& group, const std::string& label) {
+  return [&group, label](const at::Tensor& x) {
+    group.all_reduce({x}, comm::Reduction::sum, label);
+    return x.div_(group.size());
+  };
+}
+
 /// Statistics of every part of the vocabulary.
 nn::Port::Action vocabulary_action(comm::Group& group) {
   return [&group](const at::Tensor& statistics_3T) {
@@ -150,6 +158,7 @@ void tensor_parallel(nn::Decoder& model, comm::Communicator& communicator) {
     const std::string name = fmt::format("layers.{}", block->layer);
     block->self_attn->column_in.attach(in(name + " attention in"));
     block->self_attn->row_out.attach(out(name + " attention out"));
+    block->self_attn->heads_mean.attach(mean_action(group, name + " mean over heads"));
     block->mlp->column_in.attach(in(name + " feed-forward in"));
     block->mlp->row_out.attach(out(name + " feed-forward out"));
   }

@@ -12,7 +12,8 @@ namespace ndmesh::parallel {
 ///   replicates   norms, learned positions, biases of row-parallel linears; KV heads where tp is more than there are
 ///   sends        twice a block, forward and backward: an all-reduce of the hidden states, or a reduce-scatter and an
 ///                all-gather, which is as many bytes; in backward the all-gather once more, since its result is not kept.
-///                Per chunk of the loss three numbers a token.
+///                Per chunk of the loss three numbers a token. For norms over all heads (olmo2) one number a token, forward
+///                and backward.
 ///   relieves     parameters, gradients, optimizer state, activations, time
 ///   fails when   the link between tp ranks is slower than their products: every collective is waited for
 ///
