@@ -173,6 +173,54 @@ TEST(MemoryModel, MicroBatchesInFlight) {
   EXPECT_NEAR(kept(0, 64) - kept(1, 64), step, 1e6);
 }
 
+/// Most layers that a rank has in flight, by a walk over its actions.
+std::int64_t layers_in_flight(const schedule::Shape& shape, std::int64_t rank,
+                              const std::vector<std::int64_t>& layers) {
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  const schedule::Schedule schedule = schedule::make_schedule(shape);
+  for (const schedule::Action& action : schedule.ranks[static_cast<std::size_t>(rank)]) {
+    using schedule::ActionKind;
+    const std::int64_t weight = layers[static_cast<std::size_t>(shape.stage_of(rank, action.chunk))];
+    if (action.kind == ActionKind::forward) most = std::max(most, now += weight);
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_grad) now -= weight;
+  }
+  return most;
+}
+
+TEST(MemoryModel, ChunksWeighTheLayersThatTheyHave) {
+  Problem problem = problem_of(model::preset("llama-3-8b"), "ndmesh", 1024);
+  problem.model.layers = 20;
+  problem.global_batch = 12;
+  for (const schedule::Kind kind : {schedule::Kind::interleaved, schedule::Kind::zb_v}) {
+    Candidate candidate = candidate_on({.pp = 2});
+    candidate.schedule = kind;
+    candidate.chunks = 2;
+    const schedule::Shape shape = schedule_shape(problem, candidate);
+    const auto activations = [&](const std::vector<std::int64_t>& layers, std::int64_t rank) {
+      Problem cut = problem;
+      cut.layers = {job::StageLayers::Policy::given, layers};
+      return MemoryModel(cut).budget_of(candidate, rank).peaks[MemoryCategory::activations];
+    };
+    Problem deeper = problem;
+    deeper.model.layers = 21;
+    const auto alone = [&](const Problem& one) {
+      return MemoryModel(one).budget_of(candidate_on({}), 0).peaks[MemoryCategory::activations];
+    };
+    const std::int64_t layer = alone(deeper) - alone(problem);
+    const std::vector<std::int64_t> even = {5, 5, 5, 5};
+    for (const std::int64_t rank : {0, 1}) {
+      const std::int64_t in_flight = layers_in_flight(shape, rank, even);
+      for (const std::vector<std::int64_t>& layers :
+           {std::vector<std::int64_t>{8, 2, 2, 8}, {2, 8, 8, 2}, {1, 2, 7, 10}, {10, 5, 4, 1}}) {
+        const std::int64_t more = layers_in_flight(shape, rank, layers) - in_flight;
+        EXPECT_EQ(activations(layers, rank) - activations(even, rank), more * layer)
+            << schedule::name_of(kind) << " rank " << rank << " " << testing::PrintToString(layers);
+      }
+    }
+  }
+}
+
 TEST(MemoryModel, RecomputeTradesActivations) {
   const Problem problem = problem_of(model::preset("llama-3-8b"), "megatron");
   Candidate candidate = candidate_on({});

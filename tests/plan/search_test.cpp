@@ -9,6 +9,7 @@
 #include "ndmesh/model/config.h"
 #include "ndmesh/plan/search/mesh_judge.h"
 #include "ndmesh/plan/search/space.h"
+#include "ndmesh/schedule/schedule_file.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -92,6 +93,11 @@ class BruteForce {
   void visit_schedules(Candidate c) {
     using schedule::Kind;
     if (c.mesh.pp == 1) return visit_recompute(c);
+    if (problem_.list.schedule) {
+      c.schedule = problem_.list.schedule->shape.kind;
+      c.chunks = problem_.list.schedule->shape.chunks;
+      return visit_recompute(c);
+    }
     for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b, Kind::zb_h1, Kind::zb_v, Kind::interleaved}) {
       c.schedule = kind;
       for (c.chunks = 1; c.chunks <= 8; ++c.chunks) {
@@ -133,14 +139,22 @@ class BruteForce {
     }
   }
 
+  bool has_schedule(const Candidate& c) const {
+    const schedule::Shape shape = schedule_shape(problem_, c);
+    if (problem_.layers.policy == job::StageLayers::Policy::given &&
+        shape.stages() != static_cast<std::int64_t>(problem_.layers.layers.size()))
+      return false;
+    return problem_.list.schedule ? shape == problem_.list.schedule->shape
+                                  : schedule::problems_of(shape).empty();
+  }
+
   void judge(const Candidate& c) {
     ++all;
     mesh::RuleInput input = rule_input(problem_, c.mesh);
     input.micro_batch = c.micro;
     input.zero = c.zero;
     input.chunks = c.chunks;
-    if (!mesh::broken_rules(input).empty() || !schedule::problems_of(schedule_shape(problem_, c)).empty())
-      return;
+    if (!mesh::broken_rules(input).empty() || !has_schedule(c)) return;
     ++legal;
     Plan plan = judge_.judge(c);
     EXPECT_LE(judge_.memory().least_bytes(c), plan.worst.reserved);
@@ -211,6 +225,63 @@ TEST(Search, FindsTheSameForExperts) {
   problem.model.layers = 4;
   problem.model.experts->layers.clear();
   expect_same(problem);
+}
+
+std::vector<std::string> refusals(const Problem& problem, const Held& held) {
+  try {
+    search(problem, constants(problem), held, 1);
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+  return {};
+}
+
+void expect_same_with(const job::StageLayers& layers) {
+  Problem problem = problem_of("llama-1b", "4xA100-SXM", 4);
+  problem.layers = layers;
+  expect_same(problem);
+  problem.cluster.usable_bytes = std::int64_t{9} << 30;
+  expect_same(problem);
+}
+
+TEST(Search, FindsTheSameForStagesByCostOrAsGiven) {
+  expect_same_with({job::StageLayers::Policy::cost, {}});
+  expect_same_with({job::StageLayers::Policy::given, {8, 6, 6, 2}});
+}
+
+TEST(SlowSearch, FindsTheSameForStagesByMemory) {
+  expect_same_with({job::StageLayers::Policy::memory, {}});
+}
+
+TEST(Search, FindsTheSameForAListOfActions) {
+  Problem problem = problem_of("llama-1b", "4xA100-SXM", 4);
+  job::PipelineSection pipeline;
+  pipeline.file = "a.schedule";
+  pipeline.list = std::make_shared<const schedule::Schedule>(schedule::parse_schedule(
+      "v\nF0.0 F0.1 F1.0 B1.0 F1.1 I1.1 B0.0 W1.1 B0.1\nF0.0 F1.0 F0.1 F1.1 B1.0 I0.0 B1.1 W0.0 B0.1\n",
+      "a"));
+  problem.list = pipeline_list(pipeline);
+  expect_same(problem);
+}
+
+TEST(Search, RefusesListsOfLayersThatNoPipelineHas) {
+  Problem problem = problem_of("llama-1b", "8xH100-SXM", 16);
+  problem.layers = {job::StageLayers::Policy::given, {6, 5, 4}};
+  EXPECT_THAT(
+      refusals(problem, {}),
+      testing::ElementsAre(
+          "pipeline.layers [6, 5, 4] is 15 layers; the model has 22: each belongs to one stage",
+          "pipeline.layers lists 3 stages, which is no mesh.pp_size x pipeline.chunks on 8 devices with a "
+          "schedule of ndmesh; nearest: 2 or 4 stages"));
+  problem.layers.layers = {8, 8, 6};
+  Held held;
+  held.pp = 4;
+  held.chunks = 1;
+  EXPECT_THAT(
+      refusals(problem, held),
+      testing::ElementsAre("pipeline.layers lists 3 stages; mesh.pp_size 4 x pipeline.chunks 1 is 4 stages"));
+  held.pp = 1;  // where a list means nothing
+  EXPECT_THAT(refusals(problem, held), testing::IsEmpty());
 }
 
 // A slow link makes full recomputation, which sends less, faster than none: no bound may pass it over.
@@ -297,15 +368,6 @@ TEST(Search, HoldsWhatIsGiven) {
     EXPECT_TRUE(c.offload_activations);
     EXPECT_TRUE(c.mesh.pp == 1 || c.schedule == schedule::Kind::gpipe);
   }
-}
-
-std::vector<std::string> refusals(const Problem& problem, const Held& held) {
-  try {
-    search(problem, constants(problem), held, 1);
-  } catch (const RequestError& error) {
-    return error.problems();
-  }
-  return {};
 }
 
 TEST(Search, RefusesEveryRuleThatIsBrokenByWhatIsHeld) {

@@ -6,6 +6,7 @@
 
 #include "ndmesh/base/error.h"
 #include "ndmesh/model/config.h"
+#include "ndmesh/plan/stage_cut.h"
 #include "ndmesh/plan/time/groups.h"
 #include "plan/time_support.h"
 
@@ -135,13 +136,12 @@ TEST(StepTime, BubbleOfGpipe) {
 // three between.
 TEST(Stages, EndsMayCountAsLayers) {
   Problem problem = on_nodes(1);
-  const schedule::Shape shape{.ranks = 8, .chunks = 1, .micro_batches = 8};
   const auto sizes = [&](std::int64_t layers) {
     problem.model.layers = layers;
     std::vector<std::int64_t> list;
     std::int64_t next = 0;
-    for (std::int64_t stage = 0; stage < 8; ++stage) {
-      const layout::Range range = stage_layers(problem, shape, stage);
+    CutTable cuts(problem);
+    for (const layout::Range& range : cuts.of(8)) {
       EXPECT_EQ(range.start, next);
       next += range.size;
       list.push_back(range.size);
@@ -314,6 +314,27 @@ TEST(StepTime, TheLowerBoundNeverExceedsTheSimulation) {
   }
   EXPECT_GT(judged, 400);
   EXPECT_GT(sum / judged, 0.6);  // a bound that says something
+}
+
+TEST(StepTime, TheBoundHoldsHoweverStagesAreCut) {
+  Problem problem = on_nodes(8);
+  problem.model.layers = 26;
+  problem.model.vocab = 256'000;
+  problem.global_batch = 512;
+  for (const auto policy : {job::StageLayers::Policy::cost, job::StageLayers::Policy::memory}) {
+    problem.layers.policy = policy;
+    const TimeModel model(problem, constants_for(problem.cluster, "megatron"));
+    RandomCandidates candidates(5);
+    for (int i = 0; i < 200; ++i) {
+      Candidate candidate = candidates.next();
+      const schedule::Shape shape = schedule_shape(problem, candidate);
+      if (shape.stages() > problem.model.layers || !schedule::problems_of(shape).empty()) continue;
+      const double least = model.least_seconds(candidate);
+      EXPECT_LE(least, model.step(candidate).seconds) << candidate.mesh.name();
+      candidate.order = mesh::default_order;
+      EXPECT_LE(model.least_compute_seconds(candidate), least) << candidate.mesh.name();
+    }
+  }
 }
 
 TEST(StepTime, MixtureOfExperts) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/schedule/schedule_file.h"
 #include "schedule/support.h"
 
 namespace ndmesh::schedule {
@@ -17,12 +18,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-/// Forwards less releases, at their highest.
-std::int64_t walked_peak(const std::vector<Action>& actions) {
+/// Forwards less releases, each as its chunk weighs, at their highest.
+std::int64_t walked_peak(const std::vector<Action>& actions, const std::vector<std::int64_t>& weights) {
   std::int64_t held = 0, peak = 0;
   for (const Action& action : actions) {
-    if (action.kind == ActionKind::forward) peak = std::max(peak, ++held);
-    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_grad) --held;
+    const std::int64_t weight = weights[static_cast<std::size_t>(action.chunk)];
+    if (action.kind == ActionKind::forward) peak = std::max(peak, held += weight);
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_grad) held -= weight;
   }
   EXPECT_EQ(held, 0);
   return peak;
@@ -76,8 +78,32 @@ TEST(PeakInFlight, EqualsAWalk) {
   for (const Shape& shape : small_shapes(7, 18)) {
     const Schedule schedule = make_schedule(shape);
     for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
-      EXPECT_EQ(peak_in_flight(shape, rank), walked_peak(schedule.ranks[static_cast<std::size_t>(rank)]))
+      const std::vector<std::int64_t> ones(static_cast<std::size_t>(shape.chunks), 1);
+      EXPECT_EQ(peak_in_flight(shape, rank),
+                walked_peak(schedule.ranks[static_cast<std::size_t>(rank)], ones))
           << testing::PrintToString(shape) << " rank " << rank;
+    }
+  }
+}
+
+TEST(PeakInFlight, OfChunksThatWeighDifferentlyEqualsAWalk) {
+  std::mt19937 random(5);
+  std::vector<Shape> shapes = small_shapes(6, 18);
+  for (const std::int64_t chunks : {4, 5, 8}) {
+    for (const std::int64_t count : {1, 3, 4, 6, 8, 12, 30}) {
+      const Shape shape = {Kind::interleaved, 3, chunks, count};
+      if (problems_of(shape).empty()) shapes.push_back(shape);
+    }
+  }
+  for (const Shape& shape : shapes) {
+    const Schedule schedule = make_schedule(shape);
+    std::vector<std::int64_t> weights(static_cast<std::size_t>(shape.chunks));
+    for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+      std::generate(weights.begin(), weights.end(), [&] { return static_cast<std::int64_t>(random() % 4); });
+      const std::int64_t walked = walked_peak(schedule.ranks[static_cast<std::size_t>(rank)], weights);
+      EXPECT_EQ(peak_in_flight(shape, rank, weights), walked)
+          << testing::PrintToString(shape) << " rank " << rank << " " << testing::PrintToString(weights);
+      EXPECT_EQ(most_in_flight(schedule, rank, weights), walked);
     }
   }
 }

@@ -71,7 +71,7 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"global_batch", plan.global_batch},
           {"micro", c.micro},
           {"micro_batches", micro_batches(plan)},
-          {"schedule", schedule::name_of(c.schedule)},
+          {"schedule", plan.schedule_file.empty() ? name_of(c.schedule) : plan.schedule_file},
           {"chunks", c.chunks},
           {"zero", c.zero},
           {"reshard", c.reshard},
@@ -96,6 +96,7 @@ Json plan_json(const plan::TrainingAnswer& answer, const Plan& plan) {
           {"time", time_json(plan.time)},
           {"exposed", exposed_json(plan.time)},
           {"reasons", plan.reasons},
+          {"layers", plan.layers},
           {"stages", stages_json(plan.stages, usable - answer.allowed_bytes)}};
 }
 

@@ -1,6 +1,7 @@
 #include "ndmesh/cli/plan_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -93,7 +94,7 @@ std::string outer_levels(const Plan& plan, const std::string& inner) {
 void print_row(const plan::TrainingAnswer& answer, const std::string& name, const Plan& plan) {
   const plan::Candidate& c = plan.candidate;
   fmt::print(fmt::runtime(row_format), name, fmt::format("{} x {}", c.micro, micro_batches(plan)),
-             c.mesh.pp > 1 ? schedule_text(c) : "-",
+             c.mesh.pp > 1 ? schedule_text(plan) : "-",
              fmt::format("{}{}", c.zero, c.zero == 3 && !c.reshard ? "k" : ""), job::yaml_of(c.recompute),
              gib(plan.worst.reserved) + (plan.fits ? " " : "!"), duration(plan.time.seconds),
              fmt::format("{:.0f}", plan.time.tokens_per_second_per_device),
@@ -130,6 +131,15 @@ void print_details(const plan::TrainingAnswer& answer) {
   }
 }
 
+/// Of every stage, where some have more than others.
+void print_layers(const Plan& plan) {
+  if (std::ranges::equal(plan.layers, std::vector(plan.layers.size(), plan.layers.front()))) {
+    return;
+  }
+  fmt::print("  ");
+  print_wrapped(fmt::format("layers by stage: {}", fmt::join(plan.layers, " ")), 4);
+}
+
 void print_memory(const plan::TrainingAnswer& answer, const Plan& plan) {
   fmt::print("memory of rank {} (stage {}), which holds most, GiB:", plan.worst.rank, plan.worst.stage);
   for (std::size_t i = 0; i < memory_category_count; ++i) {
@@ -149,6 +159,7 @@ void print_memory(const plan::TrainingAnswer& answer, const Plan& plan) {
     }
     fmt::print("  ");
     print_wrapped("reserved by stage: " + join(stages, " "), 4);
+    print_layers(plan);
   }
 }
 

@@ -76,9 +76,10 @@ struct TensorSection {
 /// pipeline.layers: how many layers each stage gets.
 struct StageLayers {
   enum class Policy : std::uint8_t {
-    even,   ///< as many each, the first ones one more
-    cost,   ///< so that the slowest stage is as fast as it can be; the head counts
-    given,  ///< `layers`
+    even,    ///< as many each, the first ones one more
+    cost,    ///< so that the slowest stage is as fast as it can be; the head counts
+    memory,  ///< so that the fullest pipeline rank needs as few bytes as it can
+    given,   ///< `layers`
   };
   Policy policy = Policy::even;
   std::vector<std::int64_t> layers;

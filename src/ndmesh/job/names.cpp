@@ -1,6 +1,7 @@
 #include "ndmesh/job/names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 
@@ -43,6 +44,20 @@ std::string_view name_of(KvFormat format) {
 
 std::string_view name_of(KvPolicy policy) {
   return kv_policies.at(static_cast<std::size_t>(policy));
+}
+
+std::string yaml_of(const StageLayers& cut) {
+  switch (cut.policy) {
+    case StageLayers::Policy::even:
+      return "even";
+    case StageLayers::Policy::cost:
+      return "cost";
+    case StageLayers::Policy::memory:
+      return "memory";
+    case StageLayers::Policy::given:
+      break;
+  }
+  return fmt::format("[{}]", fmt::join(cut.layers, ", "));
 }
 
 std::string yaml_of(const Recompute& recompute) {

@@ -19,5 +19,6 @@ std::string_view name_of(KvPolicy policy);
 using ndmesh::yaml_of;
 /// "full", "{every: 2}".
 std::string yaml_of(const Recompute& recompute);
+std::string yaml_of(const StageLayers& cut);
 
 }  // namespace ndmesh::job

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "ndmesh/job/field_kinds.h"
 #include "ndmesh/job/field_lists.h"
@@ -93,12 +92,12 @@ std::vector<Field> sharding() {
   };
 }
 
-const char* const stage_cuts = "even, cost, [n, n, ...]";
+const char* const stage_cuts = "even, cost, memory, [n, n, ...]";
 
 StageLayers stage_layers_of(const YamlNode& node) {
   using Cut = StageLayers::Policy;
   if (node.kind != YamlNode::Kind::list) {
-    static const Choices<Cut> choices = {{"even", Cut::even}, {"cost", Cut::cost}};
+    static const Choices<Cut> choices = {{"even", Cut::even}, {"cost", Cut::cost}, {"memory", Cut::memory}};
     return {chosen(node, choices, {}, stage_cuts), {}};
   }
   StageLayers given = {Cut::given, {}};
@@ -108,19 +107,14 @@ StageLayers stage_layers_of(const YamlNode& node) {
   return given;
 }
 
-std::string yaml_of_stage_layers(const StageLayers& cut) {
-  return cut.policy == StageLayers::Policy::even   ? "even"
-         : cut.policy == StageLayers::Policy::cost ? "cost"
-                                                   : fmt::format("[{}]", fmt::join(cut.layers, ", "));
-}
-
 Field stage_layers_field() {
   return {"pipeline.layers",
           "one of",
           stage_cuts,
           "Layers of each stage, in the order of the model: as many each; by cost, so that the slowest stage "
-          "is as fast as it can be (the head counts); or as listed",
-          [](const Job& job) { return yaml_of_stage_layers(job.pipeline.layers); },
+          "is as fast as it can be (the head counts); by memory, so that the fullest pipeline rank needs as "
+          "little as it can; or as listed",
+          [](const Job& job) { return yaml_of(job.pipeline.layers); },
           [](Job& job, const YamlNode& node) { job.pipeline.layers = stage_layers_of(node); }};
 }
 

@@ -6,7 +6,6 @@
 #include "ndmesh/plan/memory/training_memory.h"
 #include "ndmesh/plan/stage_cut.h"
 #include "ndmesh/plan/time/recompute_time.h"
-#include "ndmesh/schedule/schedule_file.h"
 
 namespace ndmesh::plan {
 namespace {
@@ -26,10 +25,8 @@ Problem problem_of(const job::Job& job, const model::ModelSpec& model) {
   problem.momentum = job.optimizer.momentum > 0;
   problem.frozen = job.train.frozen;
   problem.loss_chunk = job.train.loss_chunk;
-  problem.stages = stage_cut(job, model);
-  for (std::int64_t rank = 0; job.pipeline.list && job.mesh.pp > 1 && rank < job.mesh.pp; ++rank) {
-    problem.in_flight.push_back(schedule::most_in_flight(*job.pipeline.list, rank));
-  }
+  problem.layers = job.pipeline.layers;
+  problem.list = pipeline_list(job.pipeline);
   return problem;
 }
 
@@ -59,11 +56,12 @@ void take_off(MemoryBudget& budget, const UnitBytes& surplus) {
 }
 
 /// Of a pipeline rank, chunk by chunk.
-std::vector<std::int64_t> layers_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
+std::vector<std::int64_t> layers_of(const Problem& problem, const Candidate& candidate,
+                                    const std::vector<layout::Range>& cut, std::int64_t rank) {
   const schedule::Shape shape = schedule_shape(problem, candidate);
   std::vector<std::int64_t> layers;
   for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    const layout::Range range = stage_layers(problem, shape, shape.stage_of(rank, chunk));
+    const layout::Range range = cut[static_cast<std::size_t>(shape.stage_of(rank, chunk))];
     for (std::int64_t layer = range.start; layer < range.start + range.size; ++layer) {
       layers.push_back(layer);
     }
@@ -71,26 +69,33 @@ std::vector<std::int64_t> layers_of(const Problem& problem, const Candidate& can
   return layers;
 }
 
-UnitBytes surplus_of(const Problem& problem, const Candidate& candidate, std::int64_t rank) {
+UnitBytes surplus_of(const Problem& problem, const Candidate& candidate,
+                     const std::vector<layout::Range>& cut, std::int64_t rank) {
   const mesh::Mesh mesh(candidate.mesh, candidate.order);
   Sharing sharing = sharing_of(candidate);
   sharing.index = mesh.index_in(rank, mesh::shard_axes);
   const std::int64_t stage = mesh.coordinate(rank, mesh::Axis::pp);
   return surplus_of_frozen_layers(problem, parts_of(problem, candidate.mesh), sharing,
-                                  layers_of(problem, candidate, stage));
+                                  layers_of(problem, candidate, cut, stage));
 }
 
 }  // namespace
+
+std::vector<layout::Range> stage_cut(const job::Job& job, const model::ModelSpec& model) {
+  const Problem problem = problem_of(job, model);
+  return MemoryModel(problem).stages(candidate_of(job));
+}
 
 std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::ModelSpec& model) {
   const Problem problem = problem_of(job, model);
   const Candidate candidate = candidate_of(job);
   const MemoryModel memory(problem);
+  const std::vector<layout::Range> cut = memory.stages(candidate);
   std::vector<MemoryBudget> budgets;
   for (std::int64_t rank = 0; rank < candidate.mesh.world(); ++rank) {
     const StageBudget budget = memory.budget_of(candidate, rank);
     budgets.push_back({rank, budget.peaks, budget.host_bytes});
-    take_off(budgets.back(), surplus_of(problem, candidate, rank));
+    take_off(budgets.back(), surplus_of(problem, candidate, cut, rank));
   }
   return budgets;
 }
@@ -103,10 +108,11 @@ std::vector<bool> recomputed_layers(const job::Job& job, const model::ModelSpec&
   }
   const Problem problem = problem_of(job, model);
   const Candidate candidate = candidate_of(job);
-  const std::vector<RecomputedBlocks> blocks = recomputed_blocks(problem, candidate);
+  const std::vector<layout::Range> cut = MemoryModel(problem).stages(candidate);
+  const std::vector<RecomputedBlocks> blocks = recomputed_blocks(problem, candidate, cut);
   const bool every = job.recompute.policy == Policy::every;
   for (std::int64_t rank = 0; rank < candidate.mesh.pp; ++rank) {
-    const std::vector<std::int64_t> layers = layers_of(problem, candidate, rank);
+    const std::vector<std::int64_t> layers = layers_of(problem, candidate, cut, rank);
     const std::int64_t step = every ? job.recompute.layers : 1;
     for (std::int64_t i = 0; i < blocks[static_cast<std::size_t>(rank)].recomputed; ++i) {
       again[static_cast<std::size_t>(layers[static_cast<std::size_t>(i * step)])] = true;

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ndmesh/cluster/cluster.h"
 #include "ndmesh/job/job.h"
-#include "ndmesh/layout/layout.h"
 #include "ndmesh/mesh/mesh.h"
 #include "ndmesh/model/model_spec.h"
 #include "ndmesh/plan/profile/profile.h"
@@ -19,6 +20,17 @@ struct Adapter {
   std::int64_t rank = 0;
   bool operator==(const Adapter&) const = default;
 };
+
+/// A pipeline schedule that is a list of actions.
+struct PipelineList {
+  std::shared_ptr<const schedule::Schedule> schedule;  ///< null: the schedule is of a candidate's kind
+  std::string file;                                    ///< where it stands
+  std::vector<std::int64_t> in_flight;                 ///< most passes of each pipeline rank in flight
+  bool splits_backward = false;                        ///< has weight gradients of their own
+};
+
+/// The list of a job; none where its schedule is a kind.
+PipelineList pipeline_list(const job::PipelineSection& pipeline);
 
 /// Everything about a training plan that is not searched. A plain value; plan functions only read it.
 struct Problem {
@@ -37,10 +49,9 @@ struct Problem {
   double headroom = 0.05;             ///< share of usable memory left free
   double expert_skew = 1.0;           ///< tokens of the busiest expert rank over the mean
   std::int64_t checkpoint_every = 0;  ///< steps; 0: never
-  std::vector<layout::Range> stages;  ///< of a run whose cut is known; none: even, or as the next line says
-  /// Of a run whose schedule is a list: most passes of each pipeline rank in flight; none: as the schedule's kind has.
-  std::vector<std::int64_t> in_flight;
-  bool ends_are_layers = false;  ///< embedding and head count as a layer each when stages are filled
+  job::StageLayers layers;            ///< how stages are cut where there are several
+  bool ends_are_layers = false;       ///< even stages: embedding and head count as a layer each
+  PipelineList list;                  ///< where the schedule is one
 };
 
 /// One way to lay the problem out: what the search varies.
@@ -63,14 +74,18 @@ struct Candidate {
 /// global_batch / (micro * batch ranks). The mesh rules have held.
 std::int64_t micro_batches(const Problem& problem, const Candidate& candidate);
 
-/// The schedule's shape; one rank, one chunk while pp is 1.
+/// Whether `candidate` runs the problem's list: it has pipeline ranks, and the problem a list.
+bool runs_list(const Problem& problem, const Candidate& candidate);
+
+/// Whether weight gradients are computed apart from input gradients.
+bool splits_backward(const Problem& problem, const Candidate& candidate);
+
+/// The schedule's shape; one rank, one chunk while pp is 1. A list's shape says where its stages are, no more.
 schedule::Shape schedule_shape(const Problem& problem, const Candidate& candidate);
 
-/// schedule::peak_in_flight, or what a list says.
+/// schedule::peak_in_flight, or what a list keeps.
 std::int64_t peak_in_flight(const Problem& problem, const schedule::Shape& shape, std::int64_t rank);
-
-/// The decoder layers of one stage of `shape`: layout::stage_layers, or, where the ends are layers, that of
-/// two layers more, less the embedding on the first stage and the head on the last. May be none.
-layout::Range stage_layers(const Problem& problem, const schedule::Shape& shape, std::int64_t stage);
+std::int64_t peak_in_flight(const Problem& problem, const schedule::Shape& shape, std::int64_t rank,
+                            std::span<const std::int64_t> weights);
 
 }  // namespace ndmesh::plan

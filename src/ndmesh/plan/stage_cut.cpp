@@ -9,63 +9,106 @@
 namespace ndmesh::plan {
 namespace {
 
-std::vector<layout::Range> ranges_of(const std::vector<std::int64_t>& sizes) {
-  std::vector<layout::Range> ranges;
-  std::int64_t start = 0;
-  for (const std::int64_t size : sizes) {
-    ranges.push_back({start, size});
-    start += size;
+using Policy = job::StageLayers::Policy;
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// Slots of which the first is the embedding's and the last the head's.
+std::vector<layout::Range> with_ends_as_layers(std::int64_t layers, std::int64_t stages) {
+  std::vector<layout::Range> cut = layout::even_stages(layers + 2, stages);
+  for (layout::Range& stage : cut) {
+    const std::int64_t first = std::clamp<std::int64_t>(stage.start - 1, 0, layers);
+    const std::int64_t end = std::clamp<std::int64_t>(stage.start + stage.size - 1, 0, layers);
+    stage = {.start = first, .size = end - first};
   }
-  return ranges;
+  return cut;
 }
 
 }  // namespace
 
-std::vector<layout::Range> cheapest_cut(const std::vector<double>& costs, double last, std::int64_t stages) {
-  const std::size_t layers = costs.size();
-  const auto count = static_cast<std::size_t>(stages);
-  std::vector<double> before(layers + 1, 0.0);
-  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  // worst[s][l]: the costliest stage of the best cut of the first l layers into s stages; from[s][l]: where its last begins.
-  std::vector<std::vector<double>> worst(
-      count + 1, std::vector<double>(layers + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> from(count + 1, std::vector<std::size_t>(layers + 1, 0));
-  worst[0][0] = 0;
-  for (std::size_t s = 1; s <= count; ++s) {
-    for (std::size_t end = s; end <= layers; ++end) {
-      for (std::size_t start = s - 1; start < end; ++start) {
-        const double stage = before[end] - before[start] + (s == count ? last : 0);
-        const double cost = std::max(worst[s - 1][start], stage);
-        if (cost <= worst[s][end]) {  // of equals the one with most layers in front
-          worst[s][end] = cost;
-          from[s][end] = start;
+std::vector<layout::Range> stages_of(const std::vector<std::int64_t>& sizes) {
+  std::vector<layout::Range> stages;
+  std::int64_t start = 0;
+  for (const std::int64_t size : sizes) {
+    stages.push_back({start, size});
+    start += size;
+  }
+  return stages;
+}
+
+std::vector<layout::Range> cheapest_cut(std::int64_t layers, std::int64_t stages, const StageCost& cost) {
+  const auto width = static_cast<std::size_t>(layers) + 1;
+  const auto place = [&](std::int64_t stage, std::int64_t end) {
+    return static_cast<std::size_t>(stage) * width + static_cast<std::size_t>(end);
+  };
+  // worst: the costliest stage of the best cut of the first `end` layers into `stage` stages; from: where its last begins.
+  std::vector<double> worst(place(stages, 0) + width, infinite);
+  std::vector<std::int64_t> from(worst.size(), 0);
+  worst[place(0, 0)] = 0;
+  for (std::int64_t stage = 1; stage <= stages; ++stage) {
+    for (std::int64_t end = stage; end <= layers - (stages - stage); ++end) {
+      double& least = worst[place(stage, end)];
+      for (std::int64_t start = stage - 1; start < end; ++start) {
+        const double before = worst[place(stage - 1, start)];
+        if (before > least) continue;
+        const double whole = std::max(before, cost(stage - 1, {start, end - start}));
+        if (whole <= least) {
+          least = whole;
+          from[place(stage, end)] = start;
         }
       }
     }
   }
-  std::vector<std::int64_t> sizes(count);
-  std::size_t end = layers;
-  for (std::size_t s = count; s > 0; --s) {
-    sizes[s - 1] = static_cast<std::int64_t>(end - from[s][end]);
-    end = from[s][end];
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(stages));
+  std::int64_t end = layers;
+  for (std::int64_t stage = stages; stage > 0; --stage) {
+    const std::int64_t start = from[place(stage, end)];
+    sizes[static_cast<std::size_t>(stage) - 1] = end - start;
+    end = start;
   }
-  return ranges_of(sizes);
+  return stages_of(sizes);
 }
 
-std::vector<layout::Range> stage_cut(const job::Job& job, const model::ModelSpec& model) {
-  const std::int64_t stages = job::pipeline_shape(job).stages();
-  const job::StageLayers& cut = job.pipeline.layers;
-  if (stages == 1 || cut.policy == job::StageLayers::Policy::even) {
-    return layout::even_stages(model.layers, stages);
-  }
-  if (cut.policy == job::StageLayers::Policy::given) {
-    return ranges_of(cut.layers);
-  }
+std::vector<layout::Range> cheapest_cut(const std::vector<double>& costs, double last, std::int64_t stages) {
+  const LayerCosts layers(costs, last);
+  return cheapest_cut(static_cast<std::int64_t>(costs.size()), stages,
+                      [&](std::int64_t stage, const layout::Range& range) {
+                        return layers.of(range) + (stage + 1 == stages ? layers.last() : 0);
+                      });
+}
+
+LayerCosts::LayerCosts(const std::vector<double>& layers, double last)
+    : before_(layers.size() + 1, 0.0), last_(last) {
+  std::partial_sum(layers.begin(), layers.end(), before_.begin() + 1);
+}
+
+double LayerCosts::of(const layout::Range& layers) const {
+  return before_[static_cast<std::size_t>(layers.start + layers.size)] -
+         before_[static_cast<std::size_t>(layers.start)];
+}
+
+std::vector<double> layer_costs(const Problem& problem) {
   std::vector<double> costs;
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    costs.push_back(model::layer_flops_per_token(model, layer, job.batch.seq_len).total());
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+    costs.push_back(model::layer_flops_per_token(problem.model, layer, problem.seq_len).total());
   }
-  return cheapest_cut(costs, model::head_flops_per_token(model), stages);
+  return costs;
+}
+
+const std::vector<layout::Range>& CutTable::of(std::int64_t stages) {
+  const auto [place, is_new] = cuts_.try_emplace(stages);
+  if (is_new) place->second = cut(stages);
+  return place->second;
+}
+
+std::vector<layout::Range> CutTable::cut(std::int64_t stages) const {
+  const std::int64_t layers = problem_.model.layers;
+  if (stages == 1) return layout::even_stages(layers, 1);
+  if (problem_.layers.policy == Policy::given) return stages_of(problem_.layers.layers);
+  if (problem_.layers.policy == Policy::cost) {
+    return cheapest_cut(layer_costs(problem_), model::head_flops_per_token(problem_.model), stages);
+  }
+  return problem_.ends_are_layers ? with_ends_as_layers(layers, stages) : layout::even_stages(layers, stages);
 }
 
 }  // namespace ndmesh::plan

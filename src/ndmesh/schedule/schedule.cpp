@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ndmesh/base/error.h"
+#include "ndmesh/schedule/interleaving.h"
 #include "ndmesh/schedule/order.h"
 
 namespace ndmesh::schedule {
@@ -61,6 +62,49 @@ std::vector<std::int32_t> chunks_by_end(Actions& actions, std::int64_t count) {
   return chunks;
 }
 
+/// zb-v is fullest when its first backward is about to begin, or, where there are micro-batches enough, when the forward
+/// of chunk 0 behind that has ended.
+std::int64_t v_shaped_peak(const Shape& shape, std::int64_t rank, std::span<const std::int64_t> weights) {
+  const std::int64_t count = shape.micro_batches;
+  const std::int64_t behind = 2 * shape.ranks - 1 - rank;
+  const std::int64_t before = std::min(count, behind) * weights[0] + std::min(count, rank + 1) * weights[1];
+  const std::int64_t after = count > behind ? (behind + 1) * weights[0] + rank * weights[1] : 0;
+  return std::max(before, after);
+}
+
+/// Of the first `passes` passes, dealt out in rounds of `size` micro-batches a chunk, how many are chunk `turn`'s.
+std::int64_t passes_of(std::int64_t passes, std::int64_t turn, std::int64_t size, std::int64_t chunks) {
+  const std::int64_t round = size * chunks;
+  return passes / round * size + std::clamp<std::int64_t>(passes % round - turn * size, 0, size);
+}
+
+/// Behind each forward of the steady part, with `done` backwards: what is in flight is linear in `done` as long as neither
+/// forwards nor backwards go on to another chunk, and repeats after a round. So it is most where one of them does, or at
+/// an end.
+std::int64_t interleaved_peak(const Shape& shape, std::int64_t rank, std::span<const std::int64_t> weights) {
+  const std::int64_t passes = shape.chunks * shape.micro_batches;
+  const std::int64_t size = shape.micro_batches / interleaving_rounds(shape.micro_batches, shape.ranks);
+  const std::int64_t ahead = std::min(passes, warm_up(shape, rank) + 1);
+  const std::int64_t last = std::min(passes - ahead, size * shape.chunks - 1);
+  const auto weight_behind = [&](std::int64_t done) {
+    std::int64_t sum = 0;
+    for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      const std::int64_t held = passes_of(ahead + done, chunk, size, shape.chunks) -
+                                passes_of(done, shape.chunks - 1 - chunk, size, shape.chunks);
+      sum += held * weights[static_cast<std::size_t>(chunk)];
+    }
+    return sum;
+  };
+  std::int64_t most = std::max(weight_behind(0), weight_behind(last));
+  for (std::int64_t turn = 0; turn <= last; turn += size) {
+    most = std::max(most, weight_behind(turn));
+    const std::int64_t forwards_turn =
+        turn + (size - ahead % size) % size;  // ahead + done is a multiple of size
+    if (forwards_turn <= last) most = std::max(most, weight_behind(forwards_turn));
+  }
+  return most;
+}
+
 }  // namespace
 
 Schedule with_sharding(Schedule schedule, bool gathered) {
@@ -105,6 +149,12 @@ std::int64_t peak_in_flight(const Shape& shape, std::int64_t rank) {
       return std::min(count, 2 * shape.ranks - 1 - rank) + std::min(count, rank + 1);
   }
   return count;
+}
+
+std::int64_t peak_in_flight(const Shape& shape, std::int64_t rank, std::span<const std::int64_t> weights) {
+  if (shape.chunks == 1 || shape.ranks == 1) return peak_in_flight(shape, rank) * weights[0];
+  return shape.kind == Kind::zb_v ? v_shaped_peak(shape, rank, weights)
+                                  : interleaved_peak(shape, rank, weights);
 }
 
 }  // namespace ndmesh::schedule

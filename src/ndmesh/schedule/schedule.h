@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,5 +107,9 @@ std::vector<std::string> defects(const Schedule& schedule);
 /// each): released by backward, or by weight_grad where backward is split. Closed form; equals a walk over
 /// the schedule (tested). `shape` has no problems.
 std::int64_t peak_in_flight(const Shape& shape, std::int64_t rank);
+
+/// The same where a pass of chunk c weighs weights[c] (shape.chunks of them, not negative): the most that the passes in
+/// flight weigh together. Closed form; equals a walk (tested).
+std::int64_t peak_in_flight(const Shape& shape, std::int64_t rank, std::span<const std::int64_t> weights);
 
 }  // namespace ndmesh::schedule

@@ -123,10 +123,17 @@ Schedule read_schedule(const std::filesystem::path& file) {
 }
 
 std::int64_t most_in_flight(const Schedule& schedule, std::int64_t rank) {
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(schedule.shape.chunks), 1);
+  return most_in_flight(schedule, rank, ones);
+}
+
+std::int64_t most_in_flight(const Schedule& schedule, std::int64_t rank,
+                            std::span<const std::int64_t> weights) {
   std::int64_t now = 0, most = 0;
   for (const Action& action : schedule.ranks[static_cast<std::size_t>(rank)]) {
-    if (action.kind == ActionKind::forward) most = std::max(most, ++now);
-    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_grad) --now;
+    const std::int64_t weight = weights[static_cast<std::size_t>(action.chunk)];
+    if (action.kind == ActionKind::forward) most = std::max(most, now += weight);
+    if (action.kind == ActionKind::backward || action.kind == ActionKind::weight_grad) now -= weight;
   }
   return most;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,5 +22,8 @@ Schedule read_schedule(const std::filesystem::path& file);
 
 /// Most passes between their forward and the end of their backward, of a schedule of any origin.
 std::int64_t most_in_flight(const Schedule& schedule, std::int64_t rank);
+/// The same where a pass of chunk c weighs weights[c].
+std::int64_t most_in_flight(const Schedule& schedule, std::int64_t rank,
+                            std::span<const std::int64_t> weights);
 
 }  // namespace ndmesh::schedule

@@ -2,6 +2,7 @@
 
 #include "ndmesh/plan/memory/memory_states.h"
 #include "ndmesh/plan/memory/saved_tensors.h"
+#include "ndmesh/plan/memory/stage_units.h"
 
 namespace ndmesh::plan {
 
@@ -24,18 +25,20 @@ struct Activations {
 
 Activations activations_of(const Problem& problem, const Candidate& candidate, std::int64_t vocab);
 
-/// What `blocks` blocks of a pipeline rank keep for `in_flight` micro-batches.
+/// What the blocks of a pipeline rank keep for what it has in flight.
 struct KeptActivations {
   std::int64_t bytes = 0;
   std::int64_t backward = 0;    ///< on top, in the backward of the block that needs most
   std::int64_t recomputed = 0;  ///< blocks whose forward runs again
 };
 
-/// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and
-/// `budget` recompute some blocks. `chunk_micro_batches` over `chunks` is how many micro-batches are in
-/// flight.
-KeptActivations kept_on(const UnitCounts& counts, const Activations& activations,
-                        const job::Recompute& recompute, std::int64_t chunk_micro_batches,
-                        std::int64_t chunks);
+/// Applies the recompute policy: none and selective keep `kept` of each block, full its input; `every` and `budget`
+/// recompute some blocks. By closed form where all chunks keep as much; else each chunk weighs what it keeps.
+KeptActivations kept_on(const StageUnits& units, const Activations& activations,
+                        const job::Recompute& recompute);
+
+/// Never above kept_on's bytes: one micro-batch in one of `chunks` chunks, on average.
+std::int64_t least_kept(const UnitCounts& counts, const Activations& activations,
+                        const job::Recompute& recompute, std::int64_t chunks);
 
 }  // namespace ndmesh::plan

@@ -265,24 +265,6 @@ std::vector<bool> trained_somewhere(const Problem& problem, UnitKind kind) {
 
 }  // namespace
 
-BlockCounter::BlockCounter(const Problem& problem) : problem_(problem), moe_before_(1, 0) {
-  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
-    moe_before_.push_back(moe_before_.back() + (problem.model.is_moe(layer) ? 1 : 0));
-  }
-}
-
-UnitCounts BlockCounter::blocks_of(const schedule::Shape& shape, std::int64_t rank) const {
-  UnitCounts counts{};
-  for (std::int64_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    const layout::Range layers = stage_layers(problem_, shape, shape.stage_of(rank, chunk));
-    const std::int64_t moe = moe_before_[static_cast<std::size_t>(layers.start + layers.size)] -
-                             moe_before_[static_cast<std::size_t>(layers.start)];
-    counts[static_cast<std::size_t>(UnitKind::moe)] += moe;
-    counts[static_cast<std::size_t>(UnitKind::dense)] += layers.size - moe;
-  }
-  return counts;
-}
-
 Parts parts_of(const Problem& problem, const mesh::MeshSizes& sizes) {
   PartsBuilder builder(problem, sizes);
   const model::ModelSpec& model = problem.model;

@@ -22,21 +22,6 @@ inline constexpr std::size_t unit_kinds = 5;
 /// How many units of each kind a pipeline rank has.
 using UnitCounts = std::array<std::int64_t, unit_kinds>;
 
-/// Counts the decoder's blocks on pipeline ranks. Sums over the layers before each are made once, so that a
-/// count costs one look a chunk.
-class BlockCounter {
- public:
-  /// `problem` must outlive the counter.
-  explicit BlockCounter(const Problem& problem);
-
-  /// Dense and MoE blocks of a pipeline rank, over all its chunks.
-  UnitCounts blocks_of(const schedule::Shape& shape, std::int64_t rank) const;
-
- private:
-  const Problem& problem_;
-  std::vector<std::int64_t> moe_before_;  ///< by decoder layer, and behind the last
-};
-
 /// What a block consists of.
 enum class BlockPart : std::uint8_t { norms, attention, feed_forward };
 

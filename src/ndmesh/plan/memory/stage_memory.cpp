@@ -31,8 +31,7 @@ class Walk {
       block_.largest = std::max(block_.largest, unit(kind).largest);
       block_.arriving = std::max(block_.arriving, unit(kind).arriving);
     }
-    kept_ =
-        kept_on(units_.counts, activations_, candidate_.recompute, units_.chunk_micro_batches, units_.chunks);
+    kept_ = kept_on(units_, activations_, candidate_.recompute);
   }
 
   Moments moments() const {
@@ -180,9 +179,7 @@ class Walk {
     return waits ? heads_waiting() * head_gradient() : 0;
   }
 
-  bool splits_backward() const {
-    return candidate_.mesh.pp > 1 && schedule::splits_backward(candidate_.schedule);
-  }
+  bool splits_backward() const { return plan::splits_backward(problem_, candidate_); }
 
   /// Where weight gradients come later and go to a shard, finished ones of tables wait with them: the head's of every
   /// micro-batch in flight where the last stage lags, the input table's of one.

@@ -5,19 +5,9 @@
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/plan/memory/activation_bytes.h"
 #include "ndmesh/plan/memory/memory_states.h"
+#include "ndmesh/plan/memory/stage_units.h"
 
 namespace ndmesh::plan {
-
-/// What one pipeline rank has of the model.
-struct StageUnits {
-  UnitCounts counts{};
-  std::int64_t chunk_micro_batches = 1;  ///< activations that it holds at once, counted in chunks
-  std::int64_t chunks = 1;
-
-  std::int64_t& count(UnitKind kind) { return counts[static_cast<std::size_t>(kind)]; }
-  std::int64_t count(UnitKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
-  std::int64_t blocks() const { return count(UnitKind::dense) + count(UnitKind::moe) + count(UnitKind::mtp); }
-};
 
 /// The instants of a step at which memory can be largest, each with everything that exists then. Those a
 /// stage does not have are empty.

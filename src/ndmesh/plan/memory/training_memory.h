@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ndmesh/base/memory_category.h"
+#include "ndmesh/layout/layout.h"
 #include "ndmesh/plan/problem.h"
 
 namespace ndmesh::plan {
@@ -38,6 +39,9 @@ class MemoryModel {
   StageBudget budget_of(const Candidate& candidate, std::int64_t rank) const;
   /// The one with the most reserved bytes.
   StageBudget worst(const Candidate& candidate) const;
+  /// The decoder layers of every stage of a candidate, in the order of the model, as Problem::layers says: what a run of it
+  /// has. By memory: leanest_cut, by the bytes that ranks reserve. Valid until the next call.
+  const std::vector<layout::Range>& stages(const Candidate& candidate) const;
   /// Never above worst().reserved, and much cheaper: states and one micro-batch.
   std::int64_t least_bytes(const Candidate& candidate) const;
 

@@ -15,6 +15,7 @@ SupportProfile ndmesh_support() {
   return {
       .limits = {.name = "ndmesh"},
       .schedules = {Kind::gpipe, Kind::one_f_one_b, Kind::interleaved, Kind::zb_h1, Kind::zb_v},
+      .schedule_files = true,
       .contexts = {ContextKind::ring, ContextKind::allgather, ContextKind::alltoall,
                    ContextKind::hierarchical},
       .recompute = {Policy::none, Policy::selective, Policy::full, Policy::every, Policy::budget},

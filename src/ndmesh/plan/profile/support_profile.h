@@ -14,6 +14,7 @@ namespace ndmesh::plan {
 struct SupportProfile {
   mesh::RuntimeLimits limits;
   std::vector<schedule::Kind> schedules;
+  bool schedule_files = false;             ///< runs lists of actions as well
   std::vector<job::ContextKind> contexts;  ///< the usual one first
   std::vector<job::Recompute::Policy> recompute;
   std::vector<job::Offload> offload;

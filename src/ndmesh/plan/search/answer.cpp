@@ -61,9 +61,13 @@ SearchResult search_batches(const TrainingQuestion& question, std::int64_t top) 
   return all;
 }
 
-std::vector<StageBudget> stages_of(Problem problem, const Plan& plan) {
+void set_stages(Problem problem, Plan& plan) {
   problem.global_batch = plan.global_batch;
-  return MemoryModel(problem).budgets(plan.candidate);
+  const MemoryModel memory(problem);
+  plan.stages = memory.budgets(plan.candidate);
+  for (const layout::Range& stage : memory.stages(plan.candidate)) {
+    plan.layers.push_back(stage.size);
+  }
 }
 
 bool reaches(const TrainingAnswer& answer) {
@@ -108,7 +112,7 @@ TrainingAnswer answer(const TrainingQuestion& question, std::int64_t top) {
   answer.without = without_axes(of_best, answer.result.plans);
   for (Plan& plan : answer.result.plans) {
     plan.reasons = reasons_of(answer, plan);
-    plan.stages = stages_of(question.problem, plan);
+    set_stages(question.problem, plan);
   }
   answer.warnings = warnings_of(answer);
   if (!answer.fits() || !reaches(answer)) {

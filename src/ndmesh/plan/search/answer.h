@@ -78,8 +78,8 @@ std::vector<WarningKind> all_warnings();
 /// The seven steps from the cluster to the candidates that are worth a benchmark, one paragraph each.
 std::vector<std::string> explanation_of(const TrainingAnswer& answer);
 
-/// "interleaved x 4": a candidate's schedule and chunks.
-std::string schedule_text(const Candidate& candidate);
+/// "interleaved x 4": a plan's schedule and chunks; a list by its file.
+std::string schedule_text(const Plan& plan);
 
 /// "dp_shard=8,tp=8  micro 2 x 16, 1f1b, zero 1, recompute full": a candidate on one line.
 std::string describe(const Plan& plan);

@@ -93,8 +93,9 @@ class Fixing {
     if (held().recompute) {
       add("recompute.policy left open", [](Problem&, Held& h) { h.recompute.reset(); });
     }
-    if (held().micro || held().zero || held().schedule) {
-      add("batch.micro, shard.zero and pipeline.schedule left open", [](Problem&, Held& h) { open_rest(h); });
+    if (held().micro || held().zero || held().schedule || problem().list.schedule) {
+      add("batch.micro, shard.zero and pipeline.schedule left open",
+          [](Problem& p, Held& h) { open_rest(p, h); });
     }
     if (holds_axes()) {
       add("mesh sizes left open", [](Problem&, Held& h) { h.open_mesh(); });
@@ -124,7 +125,8 @@ class Fixing {
     return all;
   }
 
-  static void open_rest(Held& held) {
+  static void open_rest(Problem& problem, Held& held) {
+    problem.list = {};
     held.micro.reset();
     held.zero.reset();
     held.schedule.reset();
@@ -135,7 +137,8 @@ class Fixing {
   void pull_together() {
     Lever all{"everything left open, precision.bf16_states=true", problem(), held()};
     all.held.open_mesh();
-    open_rest(all.held);
+    open_rest(all.problem, all.held);
+    all.problem.layers = {};
     all.held.recompute.reset();
     for (const Offload offload : {Offload::all, Offload::optimizer}) {
       if (has(offload)) {

@@ -8,6 +8,7 @@
 #include "ndmesh/base/error.h"
 #include "ndmesh/base/text.h"
 #include "ndmesh/job/names.h"
+#include "ndmesh/plan/search/held_pipeline.h"
 #include "ndmesh/plan/time/rates.h"
 
 namespace ndmesh::plan {
@@ -238,6 +239,7 @@ std::vector<std::string> broken_by(const Problem& problem, const Held& held) {
   }
   check_world(problem, held, problems);
   check_schedule(problem, held, problems);
+  problems.add_all(pipeline_problems(problem, held));
   SupportCheck(problem, held, problems).run();
   return problems.list();
 }
@@ -259,6 +261,18 @@ std::vector<std::string> nothing_legal(const Problem& problem, const Held& held)
   problems.add(fmt::format("no mesh of {} ranks is legal with what is given; of mesh {}:",
                            problem.cluster.devices(), sizes.name()));
   problems.add_all(mesh::broken_rules(input));
+  if (problem.layers.policy == job::StageLayers::Policy::given) {
+    problems.add(
+        fmt::format("pipeline.layers lists {} stages: mesh.pp_size x pipeline.chunks must be that many",
+                    problem.layers.layers.size()));
+  }
+  if (problem.list.schedule) {
+    problems.add(fmt::format(
+        "pipeline.schedule {} is for {} ranks and {} micro-batches: batch.global {} must be batch.micro x {} "
+        "x batch ranks",
+        problem.list.file, problem.list.schedule->shape.ranks, problem.list.schedule->shape.micro_batches,
+        problem.global_batch, problem.list.schedule->shape.micro_batches));
+  }
   return problems.list();
 }
 

@@ -85,6 +85,7 @@ bool Judge::fits(const Candidate& candidate) const {
 Plan Judge::plan(const Candidate& candidate, StepTime time) const {
   Plan plan;
   plan.candidate = candidate;
+  plan.schedule_file = runs_list(problem_, candidate) ? problem_.list.file : "";
   plan.global_batch = problem_.global_batch;
   plan.worst = memory_.worst(candidate);
   plan.node_host_bytes = host_bytes(candidate);

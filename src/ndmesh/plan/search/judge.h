@@ -21,6 +21,8 @@ struct Plan {
   StageBudget worst;
   std::int64_t node_host_bytes = 0;  ///< host memory of the node that gives most
   std::vector<StageBudget> stages;   ///< of every pipeline rank; only in the plans of an answer
+  std::vector<std::int64_t> layers;  ///< of every stage, in the order of the model; likewise
+  std::string schedule_file;         ///< of a schedule that is a list; else empty
   bool fits = false;  ///< on the device with headroom left, and in host memory where that is known
   StepTime time;
   std::vector<AxisLevel> levels;     ///< of the axes of more than one rank

@@ -96,6 +96,8 @@ class Asking {
 
   void set_batch() {
     Problem& p = problem();
+    p.list = pipeline_list(job_.pipeline);
+    p.layers = job_.pipeline.layers;
     p.seq_len = job_.batch.seq_len;
     if (!job_.is_given("batch.seq_len")) {
       const std::int64_t most = p.model.max_positions > 0 ? p.model.max_positions : usual_seq_len;
@@ -104,16 +106,31 @@ class Asking {
     }
     p.global_batch = job_.batch.global;
     if (!job_.is_given("batch.global")) {
-      p.global_batch = std::max(job_.batch.global, p.cluster.devices());
-      assume(fmt::format(
-          "batch.global is not given: planned for {} sequences, one for each device and at least {}",
-          p.global_batch, job_.batch.global));
+      assume_batch();
     }
     question_.max_batch = std::max(p.global_batch, job_.plan.max_batch);
     if (job_.plan.max_batch > 0 && job_.plan.max_batch < p.global_batch) {
       problems_.add(fmt::format("plan.max_batch: {} is below batch.global {}; allowed: 0, or {} and more",
                                 job_.plan.max_batch, p.global_batch, p.global_batch));
     }
+  }
+
+  void assume_batch() {
+    Problem& p = problem();
+    if (p.list.schedule) {
+      const schedule::Shape& shape = p.list.schedule->shape;
+      const std::int64_t ranks = std::max<std::int64_t>(1, p.cluster.devices() / shape.ranks);
+      p.global_batch = shape.micro_batches * ranks * job_.batch.micro;
+      assume(fmt::format(
+          "batch.global is not given: planned for {} sequences, {} for each of the {} micro-batches "
+          "of {} on {} pipelines",
+          p.global_batch, job_.batch.micro, shape.micro_batches, p.list.file, ranks));
+      return;
+    }
+    p.global_batch = std::max(job_.batch.global, p.cluster.devices());
+    assume(fmt::format(
+        "batch.global is not given: planned for {} sequences, one for each device and at least {}",
+        p.global_batch, job_.batch.global));
   }
 
   template <typename Value>
@@ -136,11 +153,9 @@ class Asking {
     }
     hold_if_given("mesh.order", held.order, job_.mesh_order);
     hold_if_given("batch.micro", held.micro, job_.batch.micro);
-    if (job_.pipeline.list) {
-      problems_.add(fmt::format("pipeline.schedule: a list ({}) is not built for planning; allowed: {}",
-                                job_.pipeline.file, join(schedule::kind_names())));
+    if (!job_.pipeline.list) {
+      hold_if_given("pipeline.schedule", held.schedule, job_.pipeline.schedule);
     }
-    hold_if_given("pipeline.schedule", held.schedule, job_.pipeline.schedule);
     if (job_.pipeline.chunks > 0) {
       hold_if_given("pipeline.chunks", held.chunks, job_.pipeline.chunks);
     }

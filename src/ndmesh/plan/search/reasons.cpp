@@ -105,8 +105,10 @@ std::string shortage(const TrainingAnswer& answer, const Plan& plan) {
   return text;
 }
 
-std::string schedule_text(const Candidate& candidate) {
-  return fmt::format("{}{}", schedule::name_of(candidate.schedule),
+std::string schedule_text(const Plan& plan) {
+  const Candidate& candidate = plan.candidate;
+  return fmt::format("{}{}",
+                     plan.schedule_file.empty() ? schedule::name_of(candidate.schedule) : plan.schedule_file,
                      candidate.chunks > 1 ? fmt::format(" x {}", candidate.chunks) : "");
 }
 
@@ -115,7 +117,7 @@ std::string describe(const Plan& plan) {
   std::string text =
       fmt::format("{}, micro {} x {}, zero {}", c.mesh.name(), c.micro, micro_batches(plan), c.zero);
   if (c.mesh.pp > 1) {
-    text += ", " + schedule_text(c);
+    text += ", " + schedule_text(plan);
   }
   if (c.recompute.policy != job::Recompute::Policy::none) {
     text += fmt::format(", recompute {}", job::yaml_of(c.recompute));

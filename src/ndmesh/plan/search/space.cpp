@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ndmesh/plan/integers.h"
+#include "ndmesh/plan/search/held_pipeline.h"
 #include "ndmesh/schedule/interleaving.h"
 
 namespace ndmesh::plan {
@@ -120,6 +121,11 @@ std::vector<Sharding> Space::shardings(bool shares) const {
 }
 
 std::vector<Pipelining> Space::pipelinings() const {
+  if (problem_.list.schedule) {
+    const schedule::Shape& shape = problem_.list.schedule->shape;
+    return {{shape.kind, shape.chunks}};
+  }
+  const auto listed = static_cast<std::int64_t>(problem_.layers.layers.size());
   std::vector<Pipelining> all;
   for (const Kind kind : problem_.profile.support.schedules) {
     if (held_.schedule && kind != *held_.schedule) {
@@ -127,7 +133,7 @@ std::vector<Pipelining> Space::pipelinings() const {
     }
     const std::int64_t least = schedule::least_chunks(kind);
     const std::int64_t most =
-        kind == Kind::interleaved ? std::max(most_chunks, held_.chunks.value_or(0)) : least;
+        kind == Kind::interleaved ? std::max({most_chunks, held_.chunks.value_or(0), listed / 2}) : least;
     for (std::int64_t chunks = least; chunks <= most; ++chunks) {
       if (held_.chunks.value_or(chunks) == chunks) {
         all.push_back({kind, chunks});
@@ -175,7 +181,7 @@ MeshOptions Space::options(const mesh::MeshSizes& mesh) const {
   input.micro_batch = 0;
   for (const Pipelining& pipelining : pipelinings(mesh)) {
     input.chunks = pipelining.chunks;
-    if (mesh::is_legal(input)) {
+    if (allows_stages(problem_, held_, mesh.pp, pipelining.chunks) && mesh::is_legal(input)) {
       options.staging.push_back(staging(mesh, pipelining));
     }
   }
@@ -193,7 +199,9 @@ Staging Space::staging(const mesh::MeshSizes& mesh, const Pipelining& pipelining
                                    .ranks = mesh.pp,
                                    .chunks = pipelining.chunks,
                                    .micro_batches = sequences / micro};
-    if (mesh.pp == 1 || is_schedule(shape)) {
+    const bool lists = problem_.list.schedule && mesh.pp > 1;
+    if (lists ? allows_micro_batches(problem_, mesh, sequences / micro)
+              : mesh.pp == 1 || is_schedule(shape)) {
       staging.micro.push_back(micro);
     }
   }

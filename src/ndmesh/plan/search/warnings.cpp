@@ -101,7 +101,8 @@ std::string short_context(const Case& c) {
 std::string unequal_stages(const Case& c) {
   const std::int64_t stages = c.mesh().pp * c.candidate().chunks;
   const std::int64_t layers = c.problem().model.layers;
-  return c.mesh().pp == 1 || layers % stages == 0
+  const bool even = c.problem().layers.policy == job::StageLayers::Policy::even;
+  return c.mesh().pp == 1 || !even || layers % stages == 0
              ? ""
              : fmt::format("{} layers on {} stages: {} of {} and {} of {}; the larger ones set the pace",
                            layers, stages, layers % stages, layers / stages + 1, stages - layers % stages,
@@ -251,7 +252,8 @@ constexpr std::array<Row, 20> table = {{
     {"ep across nodes", "ep leaves the innermost domain", ep_across},
     {"tiny layers", "zero 3 with less than 1 MiB of a block on each rank", tiny_layers},
     {"short context", "cp while attention is less than 20 % of the work", short_context},
-    {"unequal stages", "pp x chunks does not divide the layers", unequal_stages},
+    {"unequal stages", "pp x chunks does not divide the layers, and `pipeline.layers` is even",
+     unequal_stages},
     {"bubble", "the pipeline waits for 15 % of a step or more", bubble},
     {"exposed", "20 % of a step or more is exposed communication", exposed},
     {"small local batch", "a forward has fewer than 2048 tokens a rank", small_local_batch},

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ndmesh/layout/layout.h"
 #include "ndmesh/plan/problem.h"
 
 namespace ndmesh::plan {
@@ -16,6 +17,8 @@ struct RecomputedBlocks {
 };
 
 /// Under recompute.policy `budget`, by pipeline rank: as the memory model finds it from the bytes that may be kept.
-std::vector<RecomputedBlocks> recomputed_blocks(const Problem& problem, const Candidate& candidate);
+/// `cut` has every stage's layers.
+std::vector<RecomputedBlocks> recomputed_blocks(const Problem& problem, const Candidate& candidate,
+                                                const std::vector<layout::Range>& cut);
 
 }  // namespace ndmesh::plan

@@ -4,9 +4,10 @@
 #include <cmath>
 #include <optional>
 
-#include "ndmesh/layout/layout.h"
 #include "ndmesh/model/config.h"
 #include "ndmesh/plan/integers.h"
+#include "ndmesh/plan/memory/training_memory.h"
+#include "ndmesh/plan/stage_cut.h"
 #include "ndmesh/plan/time/data_time.h"
 #include "ndmesh/plan/time/groups.h"
 #include "ndmesh/plan/time/recompute_time.h"
@@ -36,9 +37,8 @@ struct RankTime {
 };
 
 /// A rank is done when the gradients that it sent have passed all stages before it: rank 0 last.
-void set_ends(const schedule::Shape& shape, const std::vector<schedule::StageSeconds>& seconds,
+void set_ends(bool split, const std::vector<schedule::StageSeconds>& seconds,
               const schedule::Simulation& simulation, std::vector<RankTime>& ranks) {
-  const bool split = schedule::splits_backward(shape.kind);
   double drain = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ranks[r].end = std::max(simulation.seconds - (split ? 0 : drain), simulation.busy[r]);
@@ -88,6 +88,12 @@ double product_peak(const Problem& problem) {
   return problem.precision.fp8_products ? device.fp8_flops : device.peak_flops(problem.precision.compute);
 }
 
+Stage stage_of(const schedule::Shape& shape, const std::vector<layout::Range>& cut, std::int64_t stage) {
+  return {.layers = cut[static_cast<std::size_t>(stage)],
+          .first = stage == 0,
+          .last = stage + 1 == shape.stages()};
+}
+
 }  // namespace
 
 double model_flops_utilization(const Problem& problem, double tokens_per_second) {
@@ -103,19 +109,25 @@ class TimeModel::State {
       : problem_(problem),
         rates_(rates_of(problem, constants)),
         collectives_(problem.cluster, constants),
-        tables_(problem, rates_, collectives_) {}
+        tables_(problem, rates_, collectives_),
+        cuts_(problem) {
+    if (problem.layers.policy == job::StageLayers::Policy::memory) memory_.emplace(problem);
+  }
 
   StepTime step(const Candidate& candidate);
   double least_seconds(const Candidate& candidate);
   double least_compute_seconds(const Candidate& candidate);
 
  private:
-  Stage stage_of(const schedule::Shape& shape, std::int64_t stage) const {
-    return {.layers = stage_layers(problem_, shape, stage),
-            .first = stage == 0,
-            .last = stage + 1 == shape.stages()};
-  }
+  const std::vector<layout::Range>& stages(const Candidate& candidate);
+  /// What bounds a step: seconds of the pipeline, and elements that every rank updates.
+  struct LeastWork {
+    double pipeline = 0;
+    double held = 0;
+  };
   double bound(const Candidate& candidate, const WorkTable& table);
+  LeastWork least_pipeline(const Candidate& candidate, const WorkTable& table);
+  LeastWork least_of_any_cut(const Candidate& candidate, const WorkTable& table) const;
   double send_seconds(const Candidate& candidate) const;
   double blocking_send(double send) const { return problem_.profile.time.overlap_sends ? 0 : send; }
   std::vector<Work> stage_works(const Candidate& candidate);
@@ -143,9 +155,15 @@ class TimeModel::State {
   Rates rates_;
   Collectives collectives_;
   WorkTables tables_;
-  std::vector<Totals> by_rank_;  // of bound()
+  CutTable cuts_;
+  std::optional<MemoryModel> memory_;  // where it decides about stages
+  std::vector<Totals> by_rank_;        // of bound()
   std::optional<double> token_utilization_;
 };
+
+const std::vector<layout::Range>& TimeModel::State::stages(const Candidate& candidate) {
+  return memory_ ? memory_->stages(candidate) : cuts_.of(schedule_shape(problem_, candidate).stages());
+}
 
 double TimeModel::State::straggling() const {
   return rates_.straggler * std::log2(std::max(1.0, real(problem_.cluster.nodes)));
@@ -221,11 +239,12 @@ void TimeModel::State::add_recomputed(const Candidate& candidate, std::vector<Wo
     return;
   }
   const schedule::Shape shape = schedule_shape(problem_, candidate);
-  const std::vector<RecomputedBlocks> by_rank = recomputed_blocks(problem_, candidate);
+  const std::vector<layout::Range>& cut = this->stages(candidate);
+  const std::vector<RecomputedBlocks> by_rank = recomputed_blocks(problem_, candidate, cut);
   Candidate keeping = candidate;
   keeping.recompute = {};
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const layout::Range layers = stage_layers(problem_, shape, static_cast<std::int64_t>(stage));
+    const layout::Range& layers = cut[stage];
     const double share =
         by_rank[static_cast<std::size_t>(shape.rank_of(static_cast<std::int64_t>(stage)))].share();
     Pass again = tables_.of(candidate).blocks(layers).forward;
@@ -244,8 +263,9 @@ std::vector<Work> TimeModel::State::stage_works(const Candidate& candidate) {
   const WorkTable& table = tables_.of(candidate);
   std::vector<Work> works;
   works.reserve(static_cast<std::size_t>(shape.stages()));
+  const std::vector<layout::Range>& cut = stages(candidate);
   for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
-    works.push_back(table.work(stage_of(shape, stage)));
+    works.push_back(table.work(stage_of(shape, cut, stage)));
   }
   return works;
 }
@@ -277,8 +297,10 @@ StepTime TimeModel::State::step(const Candidate& candidate) {
   std::vector<RankTime> ranks = rank_times(candidate, stages);
   const double send = send_seconds(candidate);
   const std::vector<schedule::StageSeconds> seconds = stage_seconds(shape, stages, ranks, send);
-  const schedule::Simulation simulation = schedule::simulate(shape, seconds);
-  set_ends(shape, seconds, simulation, ranks);
+  const schedule::Simulation simulation = runs_list(problem_, candidate)
+                                              ? schedule::simulate_list(*problem_.list.schedule, seconds)
+                                              : schedule::simulate(shape, seconds);
+  set_ends(splits_backward(problem_, candidate), seconds, simulation, ranks);
   const RankTime& last =
       *std::ranges::max_element(ranks, {}, [](const RankTime& rank) { return rank.end + rank.tail(); });
 
@@ -353,30 +375,50 @@ double TimeModel::State::least_compute_seconds(const Candidate& candidate) {
   return bound(candidate, tables_.alone(candidate));
 }
 
-/// Every rank waits for the first micro-batch to come to it, works on all of them, and (unless weight
-/// gradients are put off) sees the gradients of its last one go back to the first rank.
 double TimeModel::State::bound(const Candidate& candidate, const WorkTable& table) {
-  const schedule::Shape shape = schedule_shape(problem_, candidate);
-  by_rank_.assign(static_cast<std::size_t>(shape.ranks), Totals());
-  for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
-    by_rank_[static_cast<std::size_t>(shape.rank_of(stage))] += table.totals(stage_of(shape, stage));
-  }
-  const double micro_batches = real(shape.micro_batches);
-  const double host = real(shape.chunks) * rates_.micro_batch_seconds;
-  double pipeline = 0;
-  double held = by_rank_.front().dense;
-  for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
-    const Totals& own = by_rank_[static_cast<std::size_t>(rank)];
-    const Stage ahead{.layers = {0, stage_layers(problem_, shape, rank).start}, .first = true};
-    const Totals before = table.totals(ahead);
-    const double way = before.forward + (schedule::splits_backward(shape.kind) ? 0 : before.backward());
-    pipeline = std::max(pipeline, micro_batches * (own.whole() + host) + (rank == 0 ? 0 : way));
-    held = std::min(held, own.dense);
-  }
+  const bool any_cut = memory_ && candidate.mesh.pp > 1;
+  const auto [pipeline, held] =
+      any_cut ? least_of_any_cut(candidate, table) : least_pipeline(candidate, table);
   const double sharers = candidate.zero > 0 ? real(candidate.mesh.cp * candidate.mesh.dp_shard) : 1;
   const double updated = problem_.adapter.rank > 0 ? 0 : held / sharers;
   const double update = optimizer_seconds(candidate, rates_, updated);
   return (rates_.step_seconds + (pipeline + update) * (1 + straggling())) * least_slack;
+}
+
+/// Every rank waits for the first micro-batch to come to it, works on all of them, and (unless weight
+/// gradients are put off) sees the gradients of its last one go back to the first rank.
+TimeModel::State::LeastWork TimeModel::State::least_pipeline(const Candidate& candidate,
+                                                             const WorkTable& table) {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const std::vector<layout::Range>& cut = stages(candidate);
+  by_rank_.assign(static_cast<std::size_t>(shape.ranks), Totals());
+  for (std::int64_t stage = 0; stage < shape.stages(); ++stage) {
+    by_rank_[static_cast<std::size_t>(shape.rank_of(stage))] += table.totals(stage_of(shape, cut, stage));
+  }
+  const bool split = splits_backward(problem_, candidate);
+  const double micro_batches = real(shape.micro_batches);
+  const double host = real(shape.chunks) * rates_.micro_batch_seconds;
+  LeastWork least{.pipeline = 0, .held = by_rank_.front().dense};
+  for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+    const Totals& own = by_rank_[static_cast<std::size_t>(rank)];
+    const Stage ahead{.layers = {0, cut[static_cast<std::size_t>(rank)].start}, .first = true};
+    const Totals before = table.totals(ahead);
+    const double way = before.forward + (split ? 0 : before.backward());
+    least.pipeline = std::max(least.pipeline, micro_batches * (own.whole() + host) + (rank == 0 ? 0 : way));
+    least.held = std::min(least.held, own.dense);
+  }
+  return least;
+}
+
+/// However layers are cut, one rank does the mean of all work, and the last one the head's.
+TimeModel::State::LeastWork TimeModel::State::least_of_any_cut(const Candidate& candidate,
+                                                               const WorkTable& table) const {
+  const schedule::Shape shape = schedule_shape(problem_, candidate);
+  const Totals all = table.totals({.layers = {0, problem_.model.layers}, .first = true, .last = true});
+  const Totals head = table.totals({.layers = {0, 0}, .first = false, .last = true});
+  const double host = real(shape.chunks) * rates_.micro_batch_seconds;
+  const double busiest = std::max(all.whole() / real(shape.ranks), head.whole());
+  return {.pipeline = real(shape.micro_batches) * (busiest + host), .held = 0};
 }
 
 TimeModel::TimeModel(const Problem& problem, const Constants& constants)
