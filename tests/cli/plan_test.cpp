@@ -47,6 +47,19 @@ void expect_plan(const Json& plan) {
   EXPECT_NEAR(exposed, plan.at("time").at("exposed").get<double>(), 1e-9 * sum);
 }
 
+TEST(Plan, ShowsTheLayersOfUnequalStages) {
+  const std::string job = file_with("plan-layers.yaml",
+                                    "model: {preset: llama-3-8b}\n"
+                                    "batch: {global: 32}\n"
+                                    "cluster: 8xH100-SXM\n"
+                                    "mesh: {pp_size: 4, dp_shard_size: 2}\n"
+                                    "pipeline: {schedule: 1f1b}\n");
+  EXPECT_THAT(run({"plan", job, "pipeline.layers=cost"}).out, HasSubstr("layers by stage: 9 9 9 5\n"));
+  EXPECT_THAT(run({"plan", job}).out, testing::Not(HasSubstr("layers by stage")));
+  const Json answer = Json::parse(run({"plan", job, "--json", "pipeline.layers=[9, 8, 8, 7]"}).out);
+  EXPECT_EQ(answer.at("plans").at(0).at("layers"), Json::parse("[9, 8, 8, 7]"));
+}
+
 TEST(Plan, JsonHasTheKeysOfTheContract) {
   const std::string job = file_with("plan-keys.yaml",
                                     "model: {preset: llama-3-8b}\n"

@@ -45,7 +45,7 @@ std::int64_t reserved_with(Problem problem, const Candidate& candidate, const Si
 
 /// Of a token, in the costliest stage.
 double cost_of(const Problem& problem, const Sizes& sizes) {
-  const LayerCosts costs(layer_costs(problem), model::head_flops_per_token(problem.model));
+  const LayerCosts costs(problem);
   double most = 0;
   const std::vector<layout::Range> cut = stages_of(sizes);
   for (std::size_t stage = 0; stage < cut.size(); ++stage) {

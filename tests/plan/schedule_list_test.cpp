@@ -112,9 +112,9 @@ TEST(ScheduleList, WhatContradictsItIsRefused) {
               testing::Contains(
                   "pipeline.schedule a.schedule has 2 micro-batches; batch.global 8 is not that many on "
                   "each of the batch ranks with batch.micro 3; nearest: 6"));
-  EXPECT_THAT(
-      refusals("plan: {runtime: megatron}\nbatch: {global: 8}\n", two),
-      ElementsAre(HasSubstr("pipeline.schedule a.schedule: megatron reads no lists; allowed: gpipe, 1f1b")));
+  EXPECT_THAT(refusals("plan: {runtime: megatron}\nbatch: {global: 8}\n", two),
+              ElementsAre(HasSubstr("pipeline.schedule a.schedule: megatron reads no lists; allowed: 1f1b, "
+                                    "interleaved, or plan.runtime ndmesh")));
   EXPECT_THAT(refusals("batch: {global: 8}\n", "F0.0 B0.0\nF0.0\n"),
               testing::Contains(HasSubstr("pipeline.schedule a.schedule: ")));
   EXPECT_THAT(

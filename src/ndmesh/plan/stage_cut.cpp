@@ -13,6 +13,14 @@ using Policy = job::StageLayers::Policy;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
+std::vector<double> operations_of_layers(const Problem& problem) {
+  std::vector<double> operations;
+  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
+    operations.push_back(model::layer_flops_per_token(problem.model, layer, problem.seq_len).total());
+  }
+  return operations;
+}
+
 /// Slots of which the first is the embedding's and the last the head's.
 std::vector<layout::Range> with_ends_as_layers(std::int64_t layers, std::int64_t stages) {
   std::vector<layout::Range> cut = layout::even_stages(layers + 2, stages);
@@ -50,7 +58,7 @@ std::vector<layout::Range> cheapest_cut(std::int64_t layers, std::int64_t stages
       double& least = worst[place(stage, end)];
       for (std::int64_t start = stage - 1; start < end; ++start) {
         const double before = worst[place(stage - 1, start)];
-        if (before > least) continue;
+        if (before > least || before == infinite) continue;
         const double whole = std::max(before, cost(stage - 1, {start, end - start}));
         if (whole <= least) {
           least = whole;
@@ -69,12 +77,14 @@ std::vector<layout::Range> cheapest_cut(std::int64_t layers, std::int64_t stages
   return stages_of(sizes);
 }
 
+std::vector<layout::Range> cheapest_cut(const LayerCosts& costs, std::int64_t stages) {
+  return cheapest_cut(costs.layers(), stages, [&](std::int64_t stage, const layout::Range& range) {
+    return costs.of(range) + (stage + 1 == stages ? costs.last() : 0);
+  });
+}
+
 std::vector<layout::Range> cheapest_cut(const std::vector<double>& costs, double last, std::int64_t stages) {
-  const LayerCosts layers(costs, last);
-  return cheapest_cut(static_cast<std::int64_t>(costs.size()), stages,
-                      [&](std::int64_t stage, const layout::Range& range) {
-                        return layers.of(range) + (stage + 1 == stages ? layers.last() : 0);
-                      });
+  return cheapest_cut(LayerCosts(costs, last), stages);
 }
 
 LayerCosts::LayerCosts(const std::vector<double>& layers, double last)
@@ -82,17 +92,12 @@ LayerCosts::LayerCosts(const std::vector<double>& layers, double last)
   std::partial_sum(layers.begin(), layers.end(), before_.begin() + 1);
 }
 
+LayerCosts::LayerCosts(const Problem& problem)
+    : LayerCosts(operations_of_layers(problem), model::head_flops_per_token(problem.model)) {}
+
 double LayerCosts::of(const layout::Range& layers) const {
   return before_[static_cast<std::size_t>(layers.start + layers.size)] -
          before_[static_cast<std::size_t>(layers.start)];
-}
-
-std::vector<double> layer_costs(const Problem& problem) {
-  std::vector<double> costs;
-  for (std::int64_t layer = 0; layer < problem.model.layers; ++layer) {
-    costs.push_back(model::layer_flops_per_token(problem.model, layer, problem.seq_len).total());
-  }
-  return costs;
 }
 
 const std::vector<layout::Range>& CutTable::of(std::int64_t stages) {
@@ -106,7 +111,7 @@ std::vector<layout::Range> CutTable::cut(std::int64_t stages) const {
   if (stages == 1) return layout::even_stages(layers, 1);
   if (problem_.layers.policy == Policy::given) return stages_of(problem_.layers.layers);
   if (problem_.layers.policy == Policy::cost) {
-    return cheapest_cut(layer_costs(problem_), model::head_flops_per_token(problem_.model), stages);
+    return cheapest_cut(LayerCosts(problem_), stages);
   }
   return problem_.ends_are_layers ? with_ends_as_layers(layers, stages) : layout::even_stages(layers, stages);
 }

@@ -22,18 +22,15 @@ using StageCost = std::function<double(std::int64_t stage, const layout::Range& 
 /// equals one with most layers in front. At most as many stages as layers.
 std::vector<layout::Range> cheapest_cut(std::int64_t layers, std::int64_t stages, const StageCost& cost);
 
-/// The same by `costs` of the layers, and what the last stage has beyond its layers.
-std::vector<layout::Range> cheapest_cut(const std::vector<double>& costs, double last, std::int64_t stages);
-
-/// Floating-point operations of a token in every layer.
-std::vector<double> layer_costs(const Problem& problem);
-
 /// Costs of layers, added up.
 class LayerCosts {
  public:
   /// `last`: what the last stage has beyond its layers.
   LayerCosts(const std::vector<double>& layers, double last);
+  /// In floating-point operations of a token; behind the last layer the head.
+  explicit LayerCosts(const Problem& problem);
 
+  std::int64_t layers() const { return static_cast<std::int64_t>(before_.size()) - 1; }
   double of(const layout::Range& layers) const;
   double last() const { return last_; }
 
@@ -41,6 +38,11 @@ class LayerCosts {
   std::vector<double> before_;  ///< by layer: all in front of it
   double last_;
 };
+
+/// cheapest_cut of all layers, by what they cost.
+std::vector<layout::Range> cheapest_cut(const LayerCosts& costs, std::int64_t stages);
+/// The same by `costs` of the layers, and what the last stage has beyond its layers.
+std::vector<layout::Range> cheapest_cut(const std::vector<double>& costs, double last, std::int64_t stages);
 
 /// The cuts of a problem that depend on nothing but the number of stages: even, by cost, as given. Each is made when it is
 /// first asked for. Not shared between threads.

@@ -4,9 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "ndmesh/model/config.h"
-#include "ndmesh/plan/stage_cut.h"
-
 namespace ndmesh::plan {
 namespace {
 
@@ -14,41 +11,60 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 
 class LeanestCut {
  public:
-  LeanestCut(const Problem& problem, const UnitCounter& counter, const schedule::Shape& shape,
+  LeanestCut(const LayerCosts& costs, const UnitCounter& counter, const schedule::Shape& shape,
              const RankBytes& bytes)
-      : layers_(problem.model.layers),
+      : layers_(costs.layers()),
         counter_(counter),
         shape_(shape),
         bytes_(bytes),
-        costs_(layer_costs(problem), model::head_flops_per_token(problem.model)),
+        costs_(costs),
+        by_number_(shape.chunks > 1 || moe_in(counter.blocks_of({0, layers_})) % layers_ == 0),
         known_(static_cast<std::size_t>(shape.ranks * (layers_ + 1))) {}
 
   std::vector<layout::Range> run() {
-    const auto needed = [&](std::int64_t rank, const layout::Range& layers) { return bytes(rank, layers); };
-    const std::vector<layout::Range> leanest = cheapest_cut(layers_, shape_.ranks, needed);
-    double most = 0;
-    for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
-      most = std::max(most, bytes(rank, leanest[static_cast<std::size_t>(rank)]));
-    }
-    const std::vector<layout::Range> cut =
-        cheapest_cut(layers_, shape_.ranks, [&](std::int64_t rank, const layout::Range& layers) {
-          return bytes(rank, layers) > most ? infinite : cost(rank, layers);
-        });
+    // No cut that is fuller than one already known is of interest, which spares most of the looks.
+    const double known = fullest_rank(layout::even_stages(layers_, shape_.ranks));
+    const double most = fullest_rank(cheapest_within(
+        known, [&](std::int64_t rank, const layout::Range& layers) { return bytes(rank, layers); }));
+    const std::vector<layout::Range> cut = cheapest_within(
+        most, [&](std::int64_t rank, const layout::Range& layers) { return cost(rank, layers); });
     return shape_.chunks == 1 ? cut : over_chunks(cut);
   }
 
  private:
-  /// Of a rank with these layers, or, of several chunks, with as many.
+  /// The layers of each rank where none needs more than `most` bytes.
+  template <typename Cost>
+  std::vector<layout::Range> cheapest_within(double most, const Cost& cost_of) {
+    return cheapest_cut(layers_, shape_.ranks, [&](std::int64_t rank, const layout::Range& layers) {
+      return bytes(rank, layers) > most ? infinite : cost_of(rank, layers);
+    });
+  }
+
+  double fullest_rank(const std::vector<layout::Range>& of_ranks) {
+    double most = 0;
+    for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
+      most = std::max(most, bytes(rank, of_ranks[static_cast<std::size_t>(rank)]));
+    }
+    return most;
+  }
+
+  /// Of a rank with these layers, or, of several chunks, with as many. Where layers are alike, and with several chunks, only
+  /// their number counts.
   double bytes(std::int64_t rank, const layout::Range& layers) {
     if (layers.size < shape_.chunks) return infinite;
-    const UnitCounts blocks = counter_.blocks_of(shape_.chunks == 1 ? layers : layout::Range{0, layers.size});
-    const std::int64_t moe = shape_.chunks == 1 ? blocks[static_cast<std::size_t>(UnitKind::moe)] : 0;
+    const std::int64_t moe = by_number_ ? 0 : moe_in(counter_.blocks_of(layers));
     auto& known = known_[static_cast<std::size_t>(rank * (layers_ + 1) + layers.size)];
-    const auto found = std::ranges::find(known, moe, &Known::moe);
-    if (found != known.end()) return found->bytes;
-    const StageUnits units = shape_.chunks == 1 ? counter_.units_of(shape_, std::span(&blocks, 1), rank)
-                                                : counter_.units_of(shape_, dealt_out(layers.size), rank);
-    return known.emplace_back(Known{moe, static_cast<double>(bytes_(units))}).bytes;
+    for (const Known& one : known) {
+      if (one.moe == moe) return one.bytes;
+    }
+    const std::vector<UnitCounts> blocks =
+        shape_.chunks == 1 ? std::vector{counter_.blocks_of(layers)} : dealt_out(layers.size);
+    known.push_back({moe, static_cast<double>(bytes_(counter_.units_of(shape_, blocks, rank)))});
+    return known.back().bytes;
+  }
+
+  static std::int64_t moe_in(const UnitCounts& counts) {
+    return counts[static_cast<std::size_t>(UnitKind::moe)];
   }
 
   /// In floating-point operations of a token.
@@ -68,7 +84,7 @@ class LeanestCut {
     std::vector<UnitCounts> chunks(static_cast<std::size_t>(shape_.chunks));
     for (std::int64_t chunk = 0; chunk < shape_.chunks; ++chunk) {
       const std::int64_t size = size_of_chunk(layers, chunk);
-      const std::int64_t moe = all[static_cast<std::size_t>(UnitKind::moe)] * size / layers_;
+      const std::int64_t moe = moe_in(all) * size / layers_;
       UnitCounts& counts = chunks[static_cast<std::size_t>(chunk)];
       counts[static_cast<std::size_t>(UnitKind::moe)] = moe;
       counts[static_cast<std::size_t>(UnitKind::dense)] = size - moe;
@@ -104,15 +120,16 @@ class LeanestCut {
   const UnitCounter& counter_;
   const schedule::Shape& shape_;
   const RankBytes& bytes_;
-  LayerCosts costs_;
+  const LayerCosts& costs_;
+  bool by_number_;                         ///< bytes depend on how many layers a rank has, not on which
   std::vector<std::vector<Known>> known_;  ///< by rank and number of layers
 };
 
 }  // namespace
 
-std::vector<layout::Range> leanest_cut(const Problem& problem, const UnitCounter& counter,
+std::vector<layout::Range> leanest_cut(const LayerCosts& costs, const UnitCounter& counter,
                                        const schedule::Shape& shape, const RankBytes& bytes) {
-  return LeanestCut(problem, counter, shape, bytes).run();
+  return LeanestCut(costs, counter, shape, bytes).run();
 }
 
 }  // namespace ndmesh::plan

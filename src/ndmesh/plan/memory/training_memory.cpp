@@ -1,6 +1,7 @@
 #include "ndmesh/plan/memory/training_memory.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ndmesh/plan/memory/direct_mapped.h"
 #include "ndmesh/plan/memory/leanest_cut.h"
@@ -73,7 +74,7 @@ class MemoryModel::State {
     }
     return leanest_.get(cut_key(candidate), [&] {
       const Tables tables = tables_of(candidate, 0);
-      return leanest_cut(problem_, counter_, shape,
+      return leanest_cut(costs(), counter_, shape,
                          [&](const StageUnits& units) { return reserved_by(candidate, tables, units); });
     });
   }
@@ -205,6 +206,11 @@ class MemoryModel::State {
   }
 
   const Problem& problem_;
+  const LayerCosts& costs() {
+    if (!costs_) costs_.emplace(problem_);
+    return *costs_;
+  }
+
   static LeanestKey cut_key(const Candidate& candidate) {
     const mesh::MeshSizes& mesh = candidate.mesh;
     const std::int64_t flags = (candidate.reshard ? 1 : 0) + (candidate.offload_activations ? 2 : 0) +
@@ -228,6 +234,7 @@ class MemoryModel::State {
 
   UnitCounter counter_;
   CutTable cuts_;
+  std::optional<LayerCosts> costs_;  // once a cut by memory asks
   DirectMapped<4, Parts> parts_{places};
   DirectMapped<8, ModelBytes> bytes_{places};
   DirectMapped<6, Activations> activations_{places};

@@ -78,7 +78,7 @@ std::vector<WarningKind> all_warnings();
 /// The seven steps from the cluster to the candidates that are worth a benchmark, one paragraph each.
 std::vector<std::string> explanation_of(const TrainingAnswer& answer);
 
-/// "interleaved x 4": a plan's schedule and chunks; a list by its file.
+/// "interleaved x 4": a plan's schedule and chunks; a list by its file's name.
 std::string schedule_text(const Plan& plan);
 
 /// "dp_shard=8,tp=8  micro 2 x 16, 1f1b, zero 1, recompute full": a candidate on one line.

@@ -138,7 +138,7 @@ class Fixing {
     Lever all{"everything left open, precision.bf16_states=true", problem(), held()};
     all.held.open_mesh();
     open_rest(all.problem, all.held);
-    all.problem.layers = {};
+    if (problem().layers.policy == job::StageLayers::Policy::given) all.problem.layers = {};
     all.held.recompute.reset();
     for (const Offload offload : {Offload::all, Offload::optimizer}) {
       if (has(offload)) {

@@ -44,6 +44,13 @@ class LayersCheck {
  private:
   void check_number() {
     const std::int64_t stages = listed_stages(problem_);
+    if (problem_.list.schedule) {
+      if (const std::int64_t listed = problem_.list.schedule->shape.stages(); listed != stages) {
+        problems_.add(fmt::format("pipeline.layers lists {} stages; pipeline.schedule {} has {}", stages,
+                                  problem_.list.file, listed));
+      }
+      return;
+    }
     if (is_possible(stages)) return;
     if (held_.pp && held_.chunks) {
       problems_.add(
@@ -109,7 +116,7 @@ class ListCheck {
   void run() {
     if (!problem_.profile.support.schedule_files) {
       problems_.add(fmt::format("{}: {} reads no lists; allowed: {}, or plan.runtime ndmesh", name_,
-                                problem_.profile.support.limits.name, join(schedule::kind_names())));
+                                problem_.profile.support.limits.name, join(supported_kinds())));
     }
     for (const std::string& defect : schedule::defects(*problem_.list.schedule)) {
       problems_.add(fmt::format("{}: {}", name_, defect));
@@ -135,6 +142,14 @@ class ListCheck {
       problems_.add(
           fmt::format("{} is for {} {}; {} is {}; allowed: {}", name_, listed, what, key, *held, listed));
     }
+  }
+
+  std::vector<std::string> supported_kinds() const {
+    std::vector<std::string> names;
+    for (const schedule::Kind kind : problem_.profile.support.schedules) {
+      names.emplace_back(schedule::name_of(kind));
+    }
+    return names;
   }
 
   /// batch.global = batch.micro x micro-batches x batch ranks.

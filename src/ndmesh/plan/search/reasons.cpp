@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "ndmesh/base/text.h"
 #include "ndmesh/base/units.h"
@@ -106,10 +107,10 @@ std::string shortage(const TrainingAnswer& answer, const Plan& plan) {
 }
 
 std::string schedule_text(const Plan& plan) {
-  const Candidate& candidate = plan.candidate;
-  return fmt::format("{}{}",
-                     plan.schedule_file.empty() ? schedule::name_of(candidate.schedule) : plan.schedule_file,
-                     candidate.chunks > 1 ? fmt::format(" x {}", candidate.chunks) : "");
+  const std::string name = plan.schedule_file.empty()
+                               ? std::string(schedule::name_of(plan.candidate.schedule))
+                               : std::filesystem::path(plan.schedule_file).filename().string();
+  return plan.candidate.chunks > 1 ? fmt::format("{} x {}", name, plan.candidate.chunks) : name;
 }
 
 std::string describe(const Plan& plan) {
