@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -56,6 +57,22 @@ TEST(InspectSchedule, OneDocument) {
   const Json costly = json_of({"1f1b", "--ranks", "2", "--micro-batches", "1", "--forward", "2",
                                "--input-grad", "3", "--weight-grad", "4", "--send", "0.5"});
   EXPECT_EQ(costly["seconds"], 2 * 9 + 2 * 0.5);
+}
+
+TEST(InspectSchedule, WritesAPicture) {
+  const std::filesystem::path folder = std::filesystem::path(file_with("picture", "")).parent_path() / "made";
+  const std::filesystem::path file = folder / "here" / "timeline.svg";
+  ASSERT_EQ(inspect({"1f1b", "--ranks", "3", "--micro-batches", "4", "--svg", file.string()}).status, 0);
+  std::stringstream picture;
+  picture << std::ifstream(file).rdbuf();
+  EXPECT_THAT(picture.str(), testing::StartsWith("<svg"));
+  EXPECT_THAT(picture.str(), testing::EndsWith("</svg>\n"));
+  std::size_t passes = 0;
+  for (std::size_t at = 0; (at = picture.str().find("<rect", at)) != std::string::npos; ++at) ++passes;
+  EXPECT_GE(passes, 3U * 4U * 2U);  // each a forward and a backward
+  const Result refused = inspect({"1f1b", "--ranks", "3", "--micro-batches", "4", "--svg", file / "x.svg"});
+  EXPECT_EQ(refused.status, 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("x.svg\": cannot be written"));
 }
 
 TEST(InspectSchedule, TakesTheShapeOfAJob) {

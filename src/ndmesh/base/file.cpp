@@ -34,6 +34,8 @@ std::string read_file(const std::filesystem::path& path, std::int64_t most_bytes
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code ignored_error;  // without its folder the file cannot be written, which is reported
+  std::filesystem::create_directories(path.parent_path(), ignored_error);
   std::ofstream file(path, std::ios::binary);
   file << text;
   if (!file.flush()) {

@@ -11,7 +11,8 @@
 
 namespace ndmesh::measure {
 
-/// What one rank did and when: the parts of its steps, the actions of its schedule and its collectives. Used by that rank's thread.
+/// What one rank did and when: the parts of its steps, the actions of its schedule and its collectives. Used by that
+/// rank's thread.
 class RankTrace {
  public:
   void add(Part part, double begin, double end);

@@ -42,7 +42,8 @@ struct MeshOptions {
 /// The space of candidates of a problem: every mesh whose product is the cluster, every divisor of the batch
 /// as micro-batch, every zero stage, the schedules with up to most_chunks chunks, recomputation of nothing,
 /// what is cheap, every n-th block and all, and the few sensible rank orders. Where the problem lists layers or actions,
-/// only pipelines of that shape are legal (allows_stages). What makes no difference on a mesh (zero without shard ranks, a schedule without stages, the order of axes of one rank) counts once.
+/// only pipelines of that shape are legal (allows_stages). What makes no difference on a mesh (zero without shard ranks, a
+/// schedule without stages, the order of axes of one rank) counts once.
 /// `problem` outlives it. A plain value after construction, safe from any thread.
 class Space {
  public:
