@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 #include "ndmesh/base/memory_category.h"
 #include "ndmesh/nn/autograd.h"
