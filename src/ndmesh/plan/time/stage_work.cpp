@@ -197,8 +197,8 @@ std::size_t WorkTables::Hash::operator()(const Key& key) const {
                                    sizes.etp, key.micro, key.recompute.layers, key.recompute.bytes}) {
     mixer.mix(static_cast<std::uint64_t>(value));
   }
-  mixer.mix(static_cast<std::uint64_t>(key.recompute.policy) * 4 + key.sequence_parallel * 2 +
-            key.offload_activations);
+  mixer.mix(static_cast<std::uint64_t>(key.recompute.policy) * 4 + (key.sequence_parallel ? 2U : 0U) +
+            (key.offload_activations ? 1U : 0U));
   for (const mesh::Axis axis : key.order) {
     mixer.mix(static_cast<std::uint64_t>(axis));
   }
