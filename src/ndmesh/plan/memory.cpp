@@ -90,12 +90,11 @@ std::vector<MemoryBudget> predict_memory(const job::Job& job, const model::Model
   const Problem problem = problem_of(job, model);
   const Candidate candidate = candidate_of(job);
   const MemoryModel memory(problem);
-  const std::vector<layout::Range> cut = stage_cut(job, model);
   std::vector<MemoryBudget> budgets;
   for (std::int64_t rank = 0; rank < candidate.mesh.world(); ++rank) {
     const StageBudget budget = memory.budget_of(candidate, rank);
     budgets.push_back({rank, budget.peaks, budget.host_bytes});
-    take_off(budgets.back(), surplus_of(problem, candidate, cut, rank));
+    take_off(budgets.back(), surplus_of(problem, candidate, memory.stages(candidate), rank));
   }
   return budgets;
 }

@@ -205,7 +205,6 @@ class MemoryModel::State {
     return problem_.profile.memory.context + axes * problem_.profile.memory.communicator;
   }
 
-  const Problem& problem_;
   const LayerCosts& costs() {
     if (!costs_) costs_.emplace(problem_);
     return *costs_;
@@ -232,6 +231,7 @@ class MemoryModel::State {
             static_cast<std::int64_t>(candidate.offload)};
   }
 
+  const Problem& problem_;
   UnitCounter counter_;
   CutTable cuts_;
   std::optional<LayerCosts> costs_;  // once a cut by memory asks

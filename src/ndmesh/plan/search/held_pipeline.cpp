@@ -185,11 +185,6 @@ bool allows_stages(const Problem& problem, const Held& held, std::int64_t pp, st
   return pp == shape.ranks && chunks == shape.chunks;
 }
 
-bool allows_micro_batches(const Problem& problem, const mesh::MeshSizes& mesh, std::int64_t micro_batches) {
-  return !problem.list.schedule || mesh.pp == 1 ||
-         micro_batches == problem.list.schedule->shape.micro_batches;
-}
-
 std::vector<std::string> pipeline_problems(const Problem& problem, const Held& held) {
   Problems problems;
   LayersCheck(problem, held, problems).run();

@@ -11,9 +11,6 @@ namespace ndmesh::plan {
 /// each. One pipeline rank, to which neither means anything, only where it is held.
 bool allows_stages(const Problem& problem, const Held& held, std::int64_t pp, std::int64_t chunks);
 
-/// Whether it leaves `micro_batches` micro-batches of a step.
-bool allows_micro_batches(const Problem& problem, const mesh::MeshSizes& mesh, std::int64_t micro_batches);
-
 /// Of pipeline.layers and a schedule that is a list: what contradicts the model, the cluster, the batch, what is held, or
 /// the target runtime. In the user's key names.
 std::vector<std::string> pipeline_problems(const Problem& problem, const Held& held);

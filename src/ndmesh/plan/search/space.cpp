@@ -199,9 +199,8 @@ Staging Space::staging(const mesh::MeshSizes& mesh, const Pipelining& pipelining
                                    .ranks = mesh.pp,
                                    .chunks = pipelining.chunks,
                                    .micro_batches = sequences / micro};
-    const bool lists = problem_.list.schedule && mesh.pp > 1;
-    if (lists ? allows_micro_batches(problem_, mesh, sequences / micro)
-              : mesh.pp == 1 || is_schedule(shape)) {
+    const auto& list = problem_.list.schedule;
+    if (mesh.pp == 1 || (list ? shape.micro_batches == list->shape.micro_batches : is_schedule(shape))) {
       staging.micro.push_back(micro);
     }
   }
