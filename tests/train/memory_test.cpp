@@ -62,8 +62,13 @@ TEST_P(Memory, PredictionIsWhatIsCounted) {
   } else {
     EXPECT_EQ(counted(MemoryCategory::gathered), 0);
   }
-  // How long what a stage has sent waits for its reader is a matter of time.
-  EXPECT_NEAR(ratio(counted(MemoryCategory::activations), predicted(MemoryCategory::activations)), 1.0, 0.10);
+  // How long what a stage has sent waits for its reader is a matter of time: two messages more may lie there.
+  const std::int64_t message =
+      job.batch.micro * job.batch.seq_len * job::model_of(job).hidden * bytes_of(job.dtype);
+  const double waiting = job.mesh.pp > 1 ? ratio(2 * message, predicted(MemoryCategory::activations)) : 0;
+  ASSERT_LT(waiting, 0.10);
+  EXPECT_NEAR(ratio(counted(MemoryCategory::activations), predicted(MemoryCategory::activations)), 1.0,
+              0.10 + waiting);
   if (predicted(MemoryCategory::logits) > 0) {
     EXPECT_NEAR(ratio(counted(MemoryCategory::logits), predicted(MemoryCategory::logits)), 1.0, 0.10);
   } else {  // another stage has the head
